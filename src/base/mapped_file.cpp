@@ -1,0 +1,139 @@
+// File mapping, reading and atomic writing on POSIX.
+#include "base/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/str_cat.h"
+
+namespace pteron {
+
+namespace {
+
+/// Closes a descriptor at scope end.
+struct Descriptor {
+  int fd = -1;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+Status system_error(Code code, std::string_view what, const std::string& path) {
+  return Status(code, str_cat(what, " ", path, ": ", std::strerror(errno)));
+}
+
+Result<int> open_regular(const std::string& path, struct stat* info) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return system_error(errno == ENOENT || errno == ENOTDIR ? Code::kNotFound : Code::kIo, "cannot open", path);
+  if (::fstat(fd, info) != 0) {
+    ::close(fd);
+    return system_error(Code::kIo, "cannot stat", path);
+  }
+  if (S_ISDIR(info->st_mode)) {
+    ::close(fd);
+    return Status(Code::kNotFound, str_cat(path, " is a directory, a file is expected"));
+  }
+  return fd;
+}
+
+Status write_all(int fd, std::span<const std::byte> bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size() < (1u << 30) ? bytes.size() : (1u << 30));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return system_error(Code::kIo, "cannot write", path);
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+  return ok_status();
+}
+
+std::string folder_of(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+}  // namespace
+
+FileBytes::~FileBytes() {
+  if (mapped_) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+Result<std::shared_ptr<FileBytes>> FileBytes::map_fd(int fd) {
+  struct stat info;
+  if (::fstat(fd, &info) != 0) return Status(Code::kIo, str_cat("cannot stat descriptor ", fd, ": ", std::strerror(errno)));
+  if (!S_ISREG(info.st_mode)) return Status(Code::kInvalidInput, str_cat("descriptor ", fd, " is not a regular file"));
+  std::shared_ptr<FileBytes> file(new FileBytes());
+  if (info.st_size == 0) return file;
+  const size_t size = static_cast<size_t>(info.st_size);
+  void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+  if (address == MAP_FAILED) return Status(Code::kIo, str_cat("cannot map ", size, " bytes: ", std::strerror(errno)));
+  file->mapped_ = true;
+  file->bytes_ = {static_cast<const std::byte*>(address), size};
+  return file;
+}
+
+Result<std::shared_ptr<FileBytes>> FileBytes::map(const std::string& path) {
+  struct stat info;
+  PTERON_ASSIGN(const int fd, open_regular(path, &info));
+  const Descriptor closer{fd};
+  if (!S_ISREG(info.st_mode)) return read(path);
+  auto result = map_fd(fd);
+  if (!result.ok()) return std::move(result).status().with_context(path);
+  return result;
+}
+
+Result<std::shared_ptr<FileBytes>> FileBytes::read(const std::string& path) {
+  struct stat info;
+  PTERON_ASSIGN(const int fd, open_regular(path, &info));
+  const Descriptor closer{fd};
+  size_t capacity = S_ISREG(info.st_mode) ? static_cast<size_t>(info.st_size) : size_t{1} << 16;
+  PTERON_ASSIGN(Buffer buffer, Buffer::create(capacity));
+  size_t used = 0;
+  for (;;) {
+    if (used == buffer.size() && !S_ISREG(info.st_mode)) {
+      PTERON_ASSIGN(Buffer larger, Buffer::create(buffer.size() * 2));
+      std::memcpy(larger.data(), buffer.data(), used);
+      buffer = std::move(larger);
+    }
+    if (used == buffer.size()) break;
+    const ssize_t n = ::read(fd, buffer.data() + used, buffer.size() - used);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return system_error(Code::kIo, "cannot read", path);
+    if (n == 0) break;
+    used += static_cast<size_t>(n);
+  }
+  std::shared_ptr<FileBytes> file(new FileBytes());
+  file->buffer_ = std::move(buffer);
+  file->bytes_ = {file->buffer_.data(), used};
+  return file;
+}
+
+Status write_file_atomically(const std::string& path, std::span<const std::span<const std::byte>> chunks, bool sync) {
+  const std::string temporary = str_cat(path, ".tmp.", static_cast<int64_t>(::getpid()));
+  Status status;
+  {
+    const Descriptor out{::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)};
+    if (out.fd < 0) return system_error(Code::kIo, "cannot create", temporary);
+    for (const auto& chunk : chunks) {
+      status = write_all(out.fd, chunk, temporary);
+      if (!status.ok()) break;
+    }
+    if (status.ok() && sync && ::fsync(out.fd) != 0) status = system_error(Code::kIo, "cannot sync", temporary);
+  }
+  if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) status = system_error(Code::kIo, "cannot rename to", path);
+  if (!status.ok()) {
+    ::unlink(temporary.c_str());
+    return status;
+  }
+  if (!sync) return status;
+  const Descriptor folder{::open(folder_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (folder.fd >= 0 && ::fsync(folder.fd) != 0 && errno != EINVAL) return system_error(Code::kIo, "cannot sync the folder of", path);
+  return status;
+}
+
+}  // namespace pteron

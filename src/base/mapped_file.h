@@ -1,0 +1,46 @@
+// FileBytes: the bytes of a file, mapped or read into memory; shared by everything that points into them.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/buffer.h"
+#include "pteron/status.h"
+
+namespace pteron {
+
+/// Read-only bytes of a file. A mapped file must not be changed by others while it is in use.
+/// Threads: immutable after creation.
+class FileBytes {
+ public:
+  ~FileBytes();
+  FileBytes(const FileBytes&) = delete;
+  FileBytes& operator=(const FileBytes&) = delete;
+
+  /// Maps the file read-only (an empty file gives empty bytes).
+  /// Errors: kNotFound (no such file, or a directory), kIo.
+  static Result<std::shared_ptr<FileBytes>> map(const std::string& path);
+  /// Reads the whole file into a buffer.
+  /// Errors: as map, and kOutOfMemory.
+  static Result<std::shared_ptr<FileBytes>> read(const std::string& path);
+  /// Maps an open descriptor from its beginning; the descriptor may be closed afterwards.
+  /// Errors: kInvalidInput (not a regular file), kIo.
+  static Result<std::shared_ptr<FileBytes>> map_fd(int fd);
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  FileBytes() = default;
+  std::span<const std::byte> bytes_;
+  bool mapped_ = false;
+  Buffer buffer_;
+};
+
+/// Writes `chunks` one after another to a temporary file beside `path`, then renames it: `path` is either untouched or complete.
+/// sync: fsync file and folder before and after the rename.
+/// Errors: kIo (with the path and the system's reason); the temporary file is removed.
+Status write_file_atomically(const std::string& path, std::span<const std::span<const std::byte>> chunks, bool sync);
+
+}  // namespace pteron

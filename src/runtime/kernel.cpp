@@ -1,0 +1,23 @@
+// The kernel table.
+#include "runtime/kernel.h"
+
+#include <algorithm>
+
+#include "base/str_cat.h"
+
+namespace pteron::runtime {
+
+Status bad_argument(size_t index) { return Status(Code::kInvalidFile, str_cat("argument ", index, " is missing or of the wrong kind")); }
+
+void KernelTable::add(std::span<const Kernel> rows) {
+  rows_.insert(rows_.begin(), rows.begin(), rows.end());  // in front: stable_sort and unique then keep the newest of equal names
+  std::stable_sort(rows_.begin(), rows_.end(), [](const Kernel& a, const Kernel& b) { return a.name < b.name; });
+  rows_.erase(std::unique(rows_.begin(), rows_.end(), [](const Kernel& a, const Kernel& b) { return a.name == b.name; }), rows_.end());
+}
+
+const Kernel* KernelTable::find(std::string_view name) const {
+  const auto found = std::lower_bound(rows_.begin(), rows_.end(), name, [](const Kernel& k, std::string_view n) { return k.name < n; });
+  return found != rows_.end() && found->name == name ? &*found : nullptr;
+}
+
+}  // namespace pteron::runtime
