@@ -59,6 +59,9 @@ struct Op {
   std::string name;          ///< "aten::add.Tensor"
   std::string kernel;        ///< copy of def.kernel
   bool known = true;         ///< false for operators that the catalog does not have (Program::foreign_ops)
+  /// In-place operators ("aten::add_.Tensor", made by the importer in Program::foreign_ops): the functional operator with the same
+  /// arguments whose result is written into argument 0. Null for all others.
+  const Op* functional = nullptr;
   bool has(OpFlags flag) const { return (def.flags & flag) != 0; }
   bool is_view() const { return def.view != nullptr; }
 };
