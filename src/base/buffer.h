@@ -16,7 +16,8 @@ class Buffer {
   static constexpr size_t kAlignment = 64;
 
   Buffer() = default;
-  Buffer(Buffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  Buffer(Buffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)), mapped_(std::exchange(other.mapped_, false)) {}
   Buffer& operator=(Buffer&& other) noexcept;
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -25,7 +26,7 @@ class Buffer {
   /// `size_bytes` uninitialised bytes at a multiple of `alignment` (a power of two).
   /// Errors: kOutOfMemory.
   static Result<Buffer> create(uint64_t size_bytes, size_t alignment = kAlignment);
-  /// The same, filled with zeros.
+  /// The same, filled with zeros. Large ones come as untouched pages of the system: no time is spent until they are used.
   static Result<Buffer> create_zeroed(uint64_t size_bytes, size_t alignment = kAlignment);
 
   std::byte* data() { return data_; }
@@ -36,8 +37,11 @@ class Buffer {
   std::span<const std::byte> span() const { return {data_, size_}; }
 
  private:
+  void release();
+
   std::byte* data_ = nullptr;
   size_t size_ = 0;
+  bool mapped_ = false;  ///< data_ is an anonymous mapping of size_ bytes
 };
 
 }  // namespace pteron

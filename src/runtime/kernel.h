@@ -51,17 +51,17 @@ struct Unpack;
 
 template <>
 struct Unpack<const Tensor&> {
-  static bool fits(const Value& v) { return v.tag == Tag::kTensor; }
+  static bool fits(const Value& v) { return v.tag == Tag::kTensor && v.tensor.has_data(); }
   static const Tensor& get(Value& v) { return v.tensor; }
 };
 template <>
-struct Unpack<Tensor&> {
-  static bool fits(const Value& v) { return v.tag == Tag::kTensor; }
+struct Unpack<Tensor&> {  // an out: never a constant
+  static bool fits(const Value& v) { return v.tag == Tag::kTensor && v.tensor.has_data() && !v.tensor.read_only; }
   static Tensor& get(Value& v) { return v.tensor; }
 };
 template <>
 struct Unpack<const Tensor*> {  // Tensor?
-  static bool fits(const Value& v) { return v.tag == Tag::kTensor || v.tag == Tag::kNone; }
+  static bool fits(const Value& v) { return v.tag == Tag::kNone || (v.tag == Tag::kTensor && v.tensor.has_data()); }
   static const Tensor* get(Value& v) { return v.tag == Tag::kNone ? nullptr : &v.tensor; }
 };
 template <>
@@ -104,7 +104,13 @@ struct Unpack<DType> {
 };
 template <>
 struct Unpack<TensorList> {
-  static bool fits(const Value& v) { return v.tag == Tag::kTensorList; }
+  static bool fits(const Value& v) {
+    if (v.tag != Tag::kTensorList) return false;
+    for (const Value* item : v.items) {
+      if (item->tag != Tag::kNone && !(item->tag == Tag::kTensor && item->tensor.has_data())) return false;
+    }
+    return true;
+  }
   static TensorList get(Value& v) { return v.items; }
 };
 template <>

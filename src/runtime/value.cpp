@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/checked_math.h"
 #include "base/str_cat.h"
 
 namespace pteron::runtime {
@@ -18,6 +19,14 @@ Status resize(Tensor& tensor, std::span<const int64_t> sizes) {
     if (!fits) {
       return Status(Code::kInvalidInput, str_cat("result of shape ", shape_text(sizes), " for a tensor ", tensor.dynamic ? "bounded by " : "of fixed shape ",
                                                  shape_text({tensor.bound.data(), sizes.size()})));
+    }
+  }
+  if (tensor.capacity_bytes != UINT64_MAX) {  // memory of its own holds the bound; what a view points to may hold less
+    int64_t count = 0;
+    uint64_t needed = 0;
+    if (!checked_numel(sizes, &count) || !checked_mul(static_cast<uint64_t>(count), uint64_t{dtype_size(view.dtype)}, &needed) ||
+        needed > tensor.capacity_bytes) {
+      return Status(Code::kInvalidInput, str_cat("result of shape ", shape_text(sizes), " for a tensor with ", tensor.capacity_bytes, " bytes"));
     }
   }
   std::copy(sizes.begin(), sizes.end(), view.size_array.begin());

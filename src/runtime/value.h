@@ -17,8 +17,9 @@ struct Tensor {
   TensorView view;
   std::array<int64_t, kMaxRank> bound{};     ///< upper bound of every size (planned memory holds these)
   std::array<uint8_t, kMaxRank> dim_order{}; ///< storage order of dims, outermost first; strides of outs follow it
-  uint64_t capacity_bytes = 0;               ///< bytes at view.data that may be written; 0 for memory not planned yet
+  uint64_t capacity_bytes = UINT64_MAX;      ///< bytes at view.data that belong to this tensor; the default means "enough for the bound"
   bool dynamic = false;                      ///< sizes may change within the bound
+  bool read_only = false;                    ///< a constant or a view of one: not accepted as an out argument
 
   DType dtype() const { return view.dtype; }
   int rank() const { return view.rank; }
@@ -31,6 +32,8 @@ struct Tensor {
   T* as() const {
     return static_cast<T*>(view.data);
   }
+  /// False for a slot that has no memory (yet), unless it is empty.
+  bool has_data() const { return view.data != nullptr || view.numel() == 0; }
 };
 
 /// A Scalar argument of a kernel: int, double or bool, as ATen's Scalar.
@@ -70,7 +73,7 @@ struct Value {
 };
 
 /// Sets the sizes of an out tensor and its strides (dense, in its dim order).
-/// Errors: kInvalidInput if the rank differs, a static tensor would change, or a size is over the bound.
+/// Errors: kInvalidInput if the rank differs, a static tensor would change, a size is over the bound, or the bytes over the capacity.
 Status resize(Tensor& tensor, std::span<const int64_t> sizes);
 
 }  // namespace pteron::runtime
