@@ -1,0 +1,37 @@
+// Memory planning: places buffers with known lifetimes into one arena so that buffers which are never alive together share bytes.
+// Knows nothing of graphs; emit describes the buffers and applies the offsets.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "pteron/status.h"
+
+namespace pteron::plan {
+
+/// A buffer to place.
+/// Units:   size in bytes; first and last are instruction positions, both inclusive.
+struct BufferRequest {
+  uint64_t size_bytes = 0;
+  uint32_t first = 0;
+  uint32_t last = 0;
+};
+
+struct PlanOptions {
+  uint64_t alignment_bytes = 64;  ///< every offset is a multiple; a power of two
+};
+
+struct MemoryPlan {
+  std::vector<uint64_t> offsets;     ///< one per request
+  uint64_t arena_bytes = 0;          ///< size of the arena, a multiple of the alignment
+  uint64_t lower_bound_bytes = 0;    ///< largest sum of live buffers (sizes rounded up to the alignment)
+};
+
+/// Places all buffers in one arena.
+/// Owns:    the result borrows nothing.
+/// Errors:  kUnsupported if sizes overflow 2^63.
+/// Threads: pure function of its arguments.
+Result<MemoryPlan> plan_memory(std::span<const BufferRequest> requests, const PlanOptions& options);
+
+}  // namespace pteron::plan

@@ -1,0 +1,68 @@
+// Memory planner: no overlap among live buffers, alignment, and arenas close to the lower bound.
+#include "plan/plan.h"
+
+#include <gtest/gtest.h>
+
+namespace pteron::plan {
+namespace {
+
+void expect_valid(const std::vector<BufferRequest>& requests, const MemoryPlan& plan, uint64_t alignment) {
+  ASSERT_EQ(plan.offsets.size(), requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(plan.offsets[i] % alignment, 0u);
+    EXPECT_LE(plan.offsets[i] + requests[i].size_bytes, plan.arena_bytes);
+    for (size_t j = 0; j < i; ++j) {
+      const bool meet = requests[i].first <= requests[j].last && requests[j].first <= requests[i].last;
+      if (!meet || requests[i].size_bytes == 0 || requests[j].size_bytes == 0) continue;
+      const bool apart = plan.offsets[i] + requests[i].size_bytes <= plan.offsets[j] || plan.offsets[j] + requests[j].size_bytes <= plan.offsets[i];
+      EXPECT_TRUE(apart) << i << " and " << j << " overlap";
+    }
+  }
+}
+
+TEST(PlanMemory, ChainReusesTwoBuffers) {
+  std::vector<BufferRequest> chain;
+  for (uint32_t i = 0; i < 10; ++i) chain.push_back({100, i, i + 1});
+  const auto plan = plan_memory(chain, {64});
+  ASSERT_TRUE(plan.ok());
+  expect_valid(chain, *plan, 64);
+  EXPECT_EQ(plan->arena_bytes, 256u);
+  EXPECT_EQ(plan->lower_bound_bytes, 256u);
+}
+
+TEST(PlanMemory, RandomProgramsStayNearTheBound) {
+  uint64_t seed = 7;
+  const auto next = [&](uint64_t below) {
+    seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+    return (seed >> 33) % below;
+  };
+  for (int round = 0; round < 20; ++round) {
+    std::vector<BufferRequest> requests;
+    for (uint32_t i = 0; i < 60; ++i) requests.push_back({1 + next(5000), i, static_cast<uint32_t>(i + 1 + next(6))});
+    const auto plan = plan_memory(requests, {16});
+    ASSERT_TRUE(plan.ok());
+    expect_valid(requests, *plan, 16);
+    EXPECT_GE(plan->arena_bytes, plan->lower_bound_bytes);
+    EXPECT_LE(static_cast<double>(plan->arena_bytes), 1.15 * static_cast<double>(plan->lower_bound_bytes));
+  }
+}
+
+TEST(PlanMemory, EmptyAndZeroSized) {
+  const auto nothing = plan_memory({}, {64});
+  ASSERT_TRUE(nothing.ok());
+  EXPECT_EQ(nothing->arena_bytes, 0u);
+  const std::vector<BufferRequest> zeros = {{0, 0, 5}, {0, 1, 2}};
+  const auto plan = plan_memory(zeros, {64});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->arena_bytes, 0u);
+}
+
+TEST(PlanMemory, RefusesOverflow) {
+  const std::vector<BufferRequest> huge = {{~uint64_t{0} - 100, 0, 1}};
+  const auto plan = plan_memory(huge, {64});
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.status().code(), Code::kUnsupported);
+}
+
+}  // namespace
+}  // namespace pteron::plan
