@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "format/meta.h"
 #include "format/program.h"
 #include "ir/graph.h"
 #include "pteron/status.h"
@@ -35,7 +34,6 @@ struct MethodReport {
 
 struct Emitted {
   format::ProgramSpec program;      ///< borrows the constants of the ir::Program
-  format::MetaSpec meta;
   std::vector<MethodReport> reports;
 };
 

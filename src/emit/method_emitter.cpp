@@ -9,6 +9,7 @@
 #include "base/str_cat.h"
 #include "ir/op.h"
 #include "tensor/dtype.h"
+#include "tensor/shape.h"
 
 namespace pteron::emit {
 
@@ -79,7 +80,9 @@ Result<uint32_t> ConstantPool::initial_state(ir::ConstantId id) {
   return static_cast<uint32_t>(initial_states.size());
 }
 
-void MethodEmitter::touch(uint32_t root) { roots_[root].last = std::max(roots_[root].last, position()); }
+void MethodEmitter::touch(uint32_t root) {
+  if (root != kNoRoot) roots_[root].last = std::max(roots_[root].last, position());
+}
 
 Result<format::TensorSpec> MethodEmitter::tensor_spec(const TensorType& type, std::string_view what, std::vector<uint8_t>* dim_order) {
   format::TensorSpec spec;
@@ -141,7 +144,6 @@ Result<Placement> MethodEmitter::new_planned(const TensorType& type, std::string
   const int32_t value = add_value(std::move(spec));
   const auto root = static_cast<uint32_t>(roots_.size());
   roots_.push_back({value, true, false, false, bytes, position(), position()});
-  root_of_value_[value] = root;
   return whole(root, value, type, dim_order);
 }
 
@@ -421,14 +423,6 @@ Result<Placement> MethodEmitter::clone_of(const Placement& from, const TensorTyp
   PTERON_ASSIGN(Placement to, new_planned(dense, "a copy"));
   call("aten::clone.out", {from.value, null_value(), to.value, to.value});
   return to;
-}
-
-Status MethodEmitter::copy_into(int32_t from, const Placement& to, const TensorType&) {
-  touch(to.root);
-  const auto root = root_of_value_.find(from);
-  if (root != root_of_value_.end()) touch(root->second);
-  call("aten::copy_", {to.value, from, bool_value(false), to.value});
-  return ok_status();
 }
 
 Status MethodEmitter::emit_write_backs() {

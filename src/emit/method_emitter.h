@@ -44,6 +44,9 @@ struct Root {
   uint32_t first = 0, last = 0;
 };
 
+/// Placement::root of scalar slots.
+inline constexpr uint32_t kNoRoot = 0xffffffffu;
+
 /// Where a tensor value of the graph lives.
 struct Placement {
   uint32_t root = 0;
@@ -76,11 +79,19 @@ class MethodEmitter {
   Status emit_control(const ir::Graph& graph, const ir::Node& node);
   Status emit_cond(const ir::Graph& graph, const ir::Node& node);
   Status emit_while(const ir::Graph& graph, const ir::Node& node);
-  Status emit_scan(const ir::Graph& graph, const ir::Node& node, size_t carry_count, const std::vector<ir::ValueId>& xs,
-                   const std::vector<ir::ValueId>& carries, const std::vector<ir::ValueId>& extra);
-  /// Emits a region with its inputs bound to operands and returns value indices of its outputs (tensors or scalars).
-  Result<std::vector<int32_t>> emit_region(const ir::Graph& region, const std::vector<Placement>& operands);
-  Status copy_into(int32_t from, const Placement& to, const ir::TensorType& type);
+  Status emit_scan(const ir::Graph& graph, const ir::Node& node, const std::vector<ir::ValueId>& initial, const std::vector<ir::ValueId>& xs,
+                   const std::vector<ir::ValueId>& extra);
+  uint32_t jump_if_false(int32_t condition);
+  void land(uint32_t jump);
+  void close_loop(uint32_t begin);
+  /// A tensor or scalar slot that branches and iterations write.
+  Result<Placement> result_slot(const ir::Value& value);
+  Status store(const ir::Graph& graph, const ir::Arg& from, const Placement& to);
+  Result<std::vector<Placement>> start_carries(const ir::Graph& graph, const std::vector<ir::ValueId>& initial);
+  Status store_carries(const ir::Graph& region, const std::vector<Placement>& carries);
+  /// Emits a region's nodes: its first inputs are `bound`, the others operands of the outer graph. leave_region() ends it.
+  Status enter_region(const ir::Graph& graph, const ir::Graph& region, const std::vector<ir::Arg>& operands, const std::vector<Placement>& bound);
+  void leave_region();
 
   // Tensors (method_emitter.cpp).
   Result<Placement> placement(const ir::Graph& graph, ir::ValueId id);
@@ -123,7 +134,6 @@ class MethodEmitter {
   ConstantPool& pool_;
   format::PlanSpec plan_;
   std::vector<Root> roots_;
-  std::unordered_map<int32_t, uint32_t> root_of_value_;
   struct Alias {
     int32_t value;
     uint32_t root;
@@ -149,11 +159,14 @@ class MethodEmitter {
   std::vector<std::unordered_map<const ir::ExprNode*, int32_t>> computed_;  // expression slots, one map per block
   std::unordered_map<uint32_t, Placement> old_values_;  // copies of overwritten values that are outputs
   std::unordered_map<uint32_t, Placement> swapped_;     // copies of overwritten values that are new values elsewhere
+  std::unordered_map<size_t, Placement> moved_carries_;
   std::vector<uint32_t> output_roots_;
   std::string current_;  // "node conv (net.py:3)" for messages
 };
 
 /// Storage order of a type's dims (outermost first) if its strides are dense; row-major order otherwise.
 std::vector<uint8_t> dim_order_of(const ir::TensorType& type);
+/// True if a layout is row-major without gaps.
+bool is_dense(const ir::ViewLayout& layout);
 
 }  // namespace pteron::emit
