@@ -9,6 +9,10 @@ namespace pteron::runtime {
 
 Status bad_argument(size_t index) { return Status(Code::kInvalidFile, str_cat("argument ", index, " is missing or of the wrong kind")); }
 
+Status argument_not_ready(size_t index) {
+  return Status(Code::kInvalidFile, str_cat("argument ", index, " has no memory, or is a constant where a result goes"));
+}
+
 void KernelTable::add(std::span<const Kernel> rows) {
   rows_.insert(rows_.begin(), rows.begin(), rows.end());  // in front: stable_sort and unique then keep the newest of equal names
   std::stable_sort(rows_.begin(), rows_.end(), [](const Kernel& a, const Kernel& b) { return a.name < b.name; });

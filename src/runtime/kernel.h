@@ -23,6 +23,7 @@ namespace pteron::runtime {
 struct KernelContext {
   ThreadPool* pool = nullptr;          ///< never null during a call
   std::span<std::byte> scratch;        ///< at least what the row's workspace() asked for, 64-byte aligned
+  bool check_only = false;             ///< only look whether count and kinds of the arguments fit (asked at load, before workspace())
 };
 
 /// args: every schema argument in schema order, then the out argument(s) again, exactly as a KernelCall lists them.
@@ -45,23 +46,26 @@ struct OptionalIntList {
 };
 using TensorList = std::span<Value* const>;  ///< items are tensors, or None in Tensor?[]
 
-/// Conversion of one argument. Specialised per parameter type; false means that the value's tag does not fit.
+/// Conversion of one argument, specialised per parameter type. fits: the value's tag is right; ready (optional): it can be used in this call.
 template <typename T>
 struct Unpack;
 
 template <>
 struct Unpack<const Tensor&> {
-  static bool fits(const Value& v) { return v.tag == Tag::kTensor && v.tensor.has_data(); }
+  static bool fits(const Value& v) { return v.tag == Tag::kTensor; }
+  static bool ready(const Value& v) { return v.tensor.has_data(); }
   static const Tensor& get(Value& v) { return v.tensor; }
 };
 template <>
 struct Unpack<Tensor&> {  // an out: never a constant
-  static bool fits(const Value& v) { return v.tag == Tag::kTensor && v.tensor.has_data() && !v.tensor.read_only; }
+  static bool fits(const Value& v) { return v.tag == Tag::kTensor; }
+  static bool ready(const Value& v) { return v.tensor.has_data() && !v.tensor.read_only; }
   static Tensor& get(Value& v) { return v.tensor; }
 };
 template <>
 struct Unpack<const Tensor*> {  // Tensor?
-  static bool fits(const Value& v) { return v.tag == Tag::kNone || (v.tag == Tag::kTensor && v.tensor.has_data()); }
+  static bool fits(const Value& v) { return v.tag == Tag::kNone || v.tag == Tag::kTensor; }
+  static bool ready(const Value& v) { return v.tag == Tag::kNone || v.tensor.has_data(); }
   static const Tensor* get(Value& v) { return v.tag == Tag::kNone ? nullptr : &v.tensor; }
 };
 template <>
@@ -107,7 +111,13 @@ struct Unpack<TensorList> {
   static bool fits(const Value& v) {
     if (v.tag != Tag::kTensorList) return false;
     for (const Value* item : v.items) {
-      if (item->tag != Tag::kNone && !(item->tag == Tag::kTensor && item->tensor.has_data())) return false;
+      if (item->tag != Tag::kNone && item->tag != Tag::kTensor) return false;
+    }
+    return true;
+  }
+  static bool ready(const Value& v) {
+    for (const Value* item : v.items) {
+      if (item->tag == Tag::kTensor && !item->tensor.has_data()) return false;
     }
     return true;
   }
@@ -162,6 +172,17 @@ struct Unpack<std::optional<T>> {
 
 /// Errors: kInvalidFile when a call lists too few arguments or one of the wrong kind.
 Status bad_argument(size_t index);
+/// Errors: kInvalidFile when a tensor argument has no memory, or an out is a constant.
+Status argument_not_ready(size_t index);
+
+template <typename T>
+bool is_ready(const Value& v) {
+  if constexpr (requires { Unpack<T>::ready(v); }) {
+    return Unpack<T>::ready(v);
+  } else {
+    return true;
+  }
+}
 
 template <auto fn, typename... Params>
 struct TypedCall {
@@ -171,6 +192,9 @@ struct TypedCall {
     size_t bad = sizeof...(Params);
     ((Unpack<Params>::fits(*args[I]) || bad != sizeof...(Params) ? void() : void(bad = I)), ...);
     if (bad != sizeof...(Params)) [[unlikely]] return bad_argument(bad);
+    if (context.check_only) [[unlikely]] return ok_status();
+    ((is_ready<Params>(*args[I]) || bad != sizeof...(Params) ? void() : void(bad = I)), ...);
+    if (bad != sizeof...(Params)) [[unlikely]] return argument_not_ready(bad);
     return fn(context, Unpack<Params>::get(*args[I])...);
   }
 };

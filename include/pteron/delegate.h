@@ -1,0 +1,64 @@
+// What runs a part of a program that a backend compiled (a DelegateCall of the .pte). Implemented by backends inside the library;
+// handed to the runtime through LoadOptions::delegates.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "pteron/host.h"
+#include "pteron/status.h"
+
+namespace pteron {
+
+namespace runtime {
+struct Value;
+}
+
+/// One entry of a delegate's compile specs.
+struct DelegateSetting {
+  std::string_view key;
+  std::span<const std::byte> value;
+};
+
+/// Finds named bytes: first in the data files, then in the program.
+/// Owns:    spans stay valid as long as the Program.
+class NamedData {
+ public:
+  virtual ~NamedData() = default;
+  virtual std::optional<std::span<const std::byte>> find(std::string_view key) const = 0;
+};
+
+/// What a backend gets to load one payload.
+struct DelegateLoad {
+  std::span<const std::byte> payload;               ///< valid as long as the Program
+  std::span<const DelegateSetting> settings;
+  std::string_view method;
+  const NamedData& named_data;
+  ThreadPool& pool;
+  LogSink* log = nullptr;                           ///< may be null
+};
+
+/// A loaded payload.
+/// Threads: one call at a time.
+class Delegate {
+ public:
+  virtual ~Delegate() = default;
+  /// Runs it. args: the inputs, then the outputs, which it resizes and fills. (runtime/value.h)
+  virtual Status execute(std::span<runtime::Value* const> args) = 0;
+};
+
+/// A backend that can load payloads with its id.
+/// Threads: load() may be called from several threads at once.
+class DelegateBackend {
+ public:
+  virtual ~DelegateBackend() = default;
+  /// Id in the file ("PteronCpu").
+  virtual std::string_view id() const = 0;
+  /// Errors: kUnavailable (device or library missing), kInvalidFile, kIncompatible, kOutOfMemory.
+  virtual Result<std::unique_ptr<Delegate>> load(const DelegateLoad& request) const = 0;
+};
+
+}  // namespace pteron

@@ -1,0 +1,188 @@
+// Loading and running .pte programs: Program (the file, shared), Method (one loaded method with its memory). See examples/embed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "pteron/delegate.h"
+#include "pteron/host.h"
+#include "pteron/status.h"
+#include "pteron/tensor.h"
+
+namespace pteron {
+
+namespace runtime {
+class KernelTable;
+struct ProgramState;
+struct MethodState;
+}  // namespace runtime
+
+enum class ValueKind : uint8_t { kNone, kTensor, kInt, kDouble, kBool, kString };
+/// "tensor", "int", ...
+std::string_view value_kind_name(ValueKind kind);
+
+/// One dim of an input or output.
+struct DimInfo {
+  int64_t min = 0;
+  int64_t max = 0;        ///< the bound that memory is planned for
+  std::string text;       ///< "8", or an expression over named sizes ("2*s0"); empty if the file does not say
+  bool is_static() const { return min == max; }
+};
+
+/// An input or output of a method.
+struct ValueInfo {
+  std::string name;                   ///< the program's name for it; "input_0", "output_0" if the file has none
+  ValueKind kind = ValueKind::kTensor;
+  DType dtype = DType::kFloat32;      ///< kTensor
+  std::vector<DimInfo> dims;          ///< kTensor
+  std::vector<uint8_t> dim_order;     ///< kTensor: storage order that needs no conversion, outermost first
+  bool dynamic = false;               ///< kTensor: some size may vary
+  bool planned = false;               ///< kTensor: lives in the method's planned memory (inputs are copied there)
+  bool fixed = false;                 ///< scalar input that must have the value below (it was a constant for the exporter)
+  int64_t integer = 0;                ///< kInt, kBool: the value in the file
+  double floating = 0;                ///< kDouble
+  std::string string;                 ///< kString
+  int64_t int_min = std::numeric_limits<int64_t>::min();  ///< kInt that is not fixed: inclusive range
+  int64_t int_max = std::numeric_limits<int64_t>::max();
+
+  /// Bytes of the tensor at its upper bound.
+  uint64_t bound_bytes() const;
+  /// "float32 [s0<=8,3,224,224]", "int", "none".
+  std::string type_text() const;
+};
+
+/// A method as the file describes it; needs no kernels.
+struct MethodInfo {
+  std::string name;
+  std::vector<ValueInfo> inputs;
+  std::vector<ValueInfo> outputs;
+  std::string input_spec;                    ///< pytree text, as the exporter wrote it
+  std::string output_spec;
+  std::vector<std::string> operators;        ///< "aten::add.out", in file order
+  std::vector<std::string> delegates;        ///< backend ids, one per payload
+  std::vector<std::string> mutable_buffers;  ///< names of the state that lives on between calls, where the file has them
+  std::vector<uint64_t> arena_bytes;         ///< planned memory, one entry per arena
+  size_t value_count = 0;
+  size_t instruction_count = 0;
+};
+
+/// How to load a program.
+struct LoadOptions {
+  std::vector<std::string> data_files;             ///< .ptd files with external constants and named data
+  bool map = true;                                 ///< map files; false reads them into memory (files that others may change)
+  int threads = 0;                                 ///< size of the program's own pool; <= 0: all CPUs of the process, 1: no pool
+  ThreadPool* pool = nullptr;                      ///< the caller's pool instead; must outlive the program
+  LogSink* log = nullptr;                          ///< must outlive the program
+  const runtime::KernelTable* kernels = nullptr;   ///< null: the portable kernels; must outlive the program
+  std::vector<const DelegateBackend*> delegates;   ///< must outlive the program
+  uint64_t max_instructions = 10'000'000;          ///< a call that executes more fails: guard against endless loops
+};
+
+class Method;
+
+/// A verified .pte file, shared by its methods.
+/// Owns:    the mapping or bytes of the file and of its data files; everything made from it keeps it alive.
+/// Threads: immutable after loading; all members may be called from several threads at once.
+class Program : public std::enable_shared_from_this<Program> {
+ public:
+  /// Maps (or reads) and verifies a file.
+  /// Errors: kNotFound (no such file), kInvalidFile, kUnsupported (a feature of the file), kIo, kOutOfMemory.
+  static Result<std::shared_ptr<Program>> load(const std::string& path, const LoadOptions& options = {});
+  /// The same from memory. Owns: borrows `bytes`, which must outlive the program and everything made from it.
+  static Result<std::shared_ptr<Program>> load(std::span<const std::byte> bytes, const LoadOptions& options = {});
+  /// The same from an open descriptor of a regular file; it may be closed afterwards.
+  static Result<std::shared_ptr<Program>> load_fd(int fd, const LoadOptions& options = {});
+
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  /// Methods in file order.
+  std::span<const std::string> method_names() const;
+  /// Errors: kNotFound (lists the methods there are), kInvalidFile.
+  Result<MethodInfo> method_info(std::string_view name) const;
+  /// Allocates memory, finds all kernels and loads all delegates.
+  /// Errors: kNotFound (method, or a key of a data file), kUnsupported (names every operator and delegate that is missing), kInvalidFile,
+  ///         kIncompatible (a data file of another program), kUnavailable, kOutOfMemory.
+  Result<std::unique_ptr<Method>> load_method(std::string_view name);
+  /// Bytes stored under a key, in the data files or in the program.
+  std::optional<std::span<const std::byte>> named_data(std::string_view key) const;
+
+  /// For the library's own use.
+  explicit Program(std::unique_ptr<runtime::ProgramState> state);
+  runtime::ProgramState& state() { return *state_; }
+  const runtime::ProgramState& state() const { return *state_; }
+
+ private:
+  std::unique_ptr<runtime::ProgramState> state_;
+};
+
+/// What an output is: none, a tensor, or a number, bool or string.
+/// Owns:    tensors and strings point into the method (or to the caller's buffer).
+using OutputValue = std::variant<std::monostate, TensorView, int64_t, double, bool, std::string_view>;
+
+/// A loaded method: its values, planned memory and state.
+/// Owns:    its memory; keeps the program alive.
+/// Threads: one thread at a time; different Methods of one Program may run at once.
+/// Example: method->set_input(0, x); method->execute(); auto y = method->output(0);
+class Method {
+ public:
+  ~Method();
+  Method(const Method&) = delete;
+  Method& operator=(const Method&) = delete;
+
+  /// Inputs, outputs and sizes, as Program::method_info.
+  const MethodInfo& info() const;
+  size_t input_count() const;
+  size_t output_count() const;
+  /// Position of an input by its name, or by its decimal position ("0").
+  /// Errors: kInvalidInput with the names there are.
+  Result<size_t> input_index(std::string_view name) const;
+  Result<size_t> output_index(std::string_view name) const;
+
+  /// Sets an input from a tensor of any strides at any address. Planned inputs are copied (converted to the program's memory format);
+  /// others are used in place if format and alignment fit, so the bytes must stay alive and unchanged until execute() has returned.
+  /// A scalar input takes a tensor with one element. Inputs stay set for later calls; an input whose memory the program reuses must be
+  /// set anew before each call (execute() says so).
+  /// Errors: kInvalidInput (index, dtype, rank, a size outside the compiled range, device, another value than a fixed scalar's).
+  Status set_input(size_t index, const TensorView& tensor);
+  Status set_input(std::string_view name, const TensorView& tensor);
+  /// Sets an int, float or bool input. Errors: as above.
+  Status set_int_input(size_t index, int64_t value);
+  Status set_double_input(size_t index, double value);
+  Status set_bool_input(size_t index, bool value);
+
+  /// Lets the program write an output to the caller's memory, from the next execute() on; null returns to the method's own.
+  /// The tensor is dense in the output's dim order, at any address. Must stay alive as long as it is set.
+  /// Errors: kInvalidInput (index, not a tensor, or fewer bytes than the output may ever need: ValueInfo::bound_bytes).
+  Status set_output_data_ptr(size_t index, void* data, size_t size_bytes);
+
+  /// Runs the method. After an error, outputs are undefined and state may be half updated.
+  /// Errors: kInvalidInput (an input not set, sizes that do not fit each other, data a kernel refuses), kInternal, kUnavailable, kOutOfMemory.
+  ///         Messages name method, instruction and operator.
+  Status execute();
+
+  /// An output of the last execute(), valid until the next one (or reset()).
+  /// Errors: kInvalidInput (index; nothing was executed yet).
+  Result<OutputValue> output(size_t index) const;
+
+  /// Returns mutable buffers to their initial values; inputs must be set again, outputs become invalid.
+  void reset();
+
+  /// For the library's own use.
+  explicit Method(std::unique_ptr<runtime::MethodState> state);
+  runtime::MethodState& state() { return *state_; }
+
+ private:
+  std::unique_ptr<runtime::MethodState> state_;
+};
+
+}  // namespace pteron

@@ -1,0 +1,536 @@
+// Builds a method from its plan: values with their memory, instructions with their kernels, delegates, scratch, inputs and outputs.
+// The plan was verified by format::verify_program; everything the verifier does not promise is checked here.
+#include <algorithm>
+#include <cstring>
+
+#include "base/checked_math.h"
+#include "base/str_cat.h"
+#include "runtime/prim_ops.h"
+#include "runtime/state.h"
+#include "tensor/dtype.h"
+
+namespace pteron::runtime {
+namespace {
+
+using format::count_of;
+using format::items_of;
+using format::text_of;
+using wire::pte::InstructionArguments;
+using wire::pte::KernelTypes;
+
+/// Address that an element of this dtype must be a multiple of.
+size_t element_alignment(DType dtype) { return is_complex(dtype) ? dtype_size(dtype) / 2 : dtype_size(dtype); }
+bool is_aligned(const void* data, DType dtype) { return reinterpret_cast<uintptr_t>(data) % element_alignment(dtype) == 0; }
+
+class MethodBuilder {
+ public:
+  MethodBuilder(std::shared_ptr<Program> program, uint32_t index)
+      : state_(program->state()), plan_(state_.view.plan(index)), plan_index_(index), made_(std::make_unique<MethodState>()) {
+    made_->program = std::move(program);
+  }
+
+  Result<std::unique_ptr<MethodState>> build() {
+    PTERON_ASSIGN(made_->info, describe_method(state_, plan_index_));
+    if (const wire::meta::Method* meta = state_.meta_method(made_->info.name)) {
+      PTERON_ASSIGN(made_->constraints, Constraints::create(*meta));
+    }
+    PTERON_TRY(make_arenas());
+    find_roles();
+    PTERON_TRY(make_values());
+    PTERON_TRY(make_inputs());
+    PTERON_TRY(make_outputs());
+    PTERON_TRY(make_code());
+    PTERON_TRY(make_scratch());
+    save_rebound_values();
+    for (const InitialState& initial : made_->initial_states) std::memcpy(initial.target, initial.bytes.data(), initial.bytes.size());
+    return std::move(made_);
+  }
+
+ private:
+  /// What instructions do to a value.
+  struct Role {
+    bool input = false;
+    bool output = false;
+    bool output_twice = false;
+    bool view_target = false;
+    bool move_target = false;
+    bool scalar_target = false;
+  };
+
+  const wire::pte::EValue& value_at(size_t index) const { return *plan_.values()->Get(static_cast<uint32_t>(index)); }
+
+  // --- memory ---
+
+  Status make_arenas() {
+    const auto* devices = plan_.non_const_buffer_device();
+    for (uint32_t i = 0; i < count_of(devices); ++i) {
+      if (devices->Get(i)->device_type() != wire::pte::DeviceType::CPU) {
+        return Status(Code::kUnsupported, str_cat("arena ", devices->Get(i)->buffer_idx(), " lies on a CUDA device, which this build does not serve"));
+      }
+    }
+    for (uint32_t id = 1; id < state_.view.arena_count(plan_index_); ++id) {
+      PTERON_ASSIGN(Buffer arena, Buffer::create_zeroed(state_.view.arena_bytes(plan_index_, id)));
+      made_->memory.push_back(std::move(arena));
+    }
+    made_->arena_count = made_->memory.size();
+    return ok_status();
+  }
+
+  std::string operator_name(const wire::pte::KernelCall& call) const { return made_->info.operators[static_cast<size_t>(call.op_index())]; }
+
+  void find_roles() {
+    roles_.resize(count_of(plan_.values()));
+    for (const int32_t index : items_of(plan_.inputs())) roles_[static_cast<size_t>(index)].input = true;
+    for (const int32_t index : items_of(plan_.outputs())) {
+      Role& role = roles_[static_cast<size_t>(index)];
+      role.output_twice = role.output;
+      role.output = true;
+    }
+    for (uint32_t c = 0; c < count_of(plan_.chains()); ++c) {
+      const wire::pte::Chain& chain = *plan_.chains()->Get(c);
+      for (uint32_t i = 0; i < count_of(chain.instructions()); ++i) find_roles_in(*chain.instructions()->Get(i));
+    }
+  }
+
+  void find_roles_in(const wire::pte::Instruction& instruction) {
+    if (const auto* move = instruction.instr_args_as_MoveCall()) {
+      roles_[static_cast<size_t>(move->move_to())].move_target = true;
+      return;
+    }
+    const auto* call = instruction.instr_args_as_KernelCall();
+    if (call == nullptr || count_of(call->args()) == 0) return;
+    const std::string name = operator_name(*call);
+    if (prim_kernels().find(name) == nullptr) return;
+    const std::span<const int32_t> args = items_of(call->args());
+    switch (prim_effect(name)) {
+      case PrimEffect::kNone: return;
+      case PrimEffect::kView:
+        // The typed kernel takes the out where its parameters end; files repeat it behind that. Both places are marked.
+        for (const int32_t arg : args.last(std::min<size_t>(args.size(), 2))) mark_out(arg, true);
+        return;
+      case PrimEffect::kScalar:
+        mark_out(args.back(), false);
+        return;
+    }
+  }
+
+  void mark_out(int32_t index, bool view) {
+    const KernelTypes kind = value_at(static_cast<size_t>(index)).val_type();
+    if (view && kind == KernelTypes::Tensor) roles_[static_cast<size_t>(index)].view_target = true;
+    if (kind == KernelTypes::Int || kind == KernelTypes::Double || kind == KernelTypes::Bool) roles_[static_cast<size_t>(index)].scalar_target = true;
+  }
+
+  // --- values ---
+
+  Status make_values() {
+    const size_t count = roles_.size();
+    made_->values.resize(count);
+    size_t pointers = 0, doubles = 0, bools = 0;
+    for (size_t i = 0; i < count; ++i) {
+      const wire::pte::EValue& value = value_at(i);
+      if (const auto* list = value.val_as_IntList()) pointers += count_of(list->items());
+      if (const auto* list = value.val_as_TensorList()) pointers += count_of(list->items());
+      if (const auto* list = value.val_as_OptionalTensorList()) pointers += count_of(list->items());
+      if (const auto* list = value.val_as_DoubleList()) doubles += count_of(list->items());
+      if (const auto* list = value.val_as_BoolList()) bools += count_of(list->items());
+    }
+    for (uint32_t c = 0; c < count_of(plan_.chains()); ++c) {
+      const wire::pte::Chain& chain = *plan_.chains()->Get(c);
+      for (uint32_t i = 0; i < count_of(chain.instructions()); ++i) pointers += argument_count(*chain.instructions()->Get(i));
+    }
+    made_->pointers.reserve(pointers);  // spans point into it: it must not grow
+    made_->doubles.reserve(doubles);
+    made_->bools = std::make_unique<bool[]>(bools);
+    for (size_t i = 0; i < count; ++i) {
+      Status status = make_value(value_at(i), roles_[i], made_->values[i]);
+      if (!status.ok()) return std::move(status).with_context(str_cat("value ", i));
+    }
+    return ok_status();
+  }
+
+  static size_t argument_count(const wire::pte::Instruction& instruction) {
+    if (const auto* call = instruction.instr_args_as_KernelCall()) return count_of(call->args());
+    if (const auto* call = instruction.instr_args_as_DelegateCall()) return count_of(call->args());
+    return 2;
+  }
+
+  template <typename T>
+  std::span<Value* const> point_to(std::span<const T> indices) {
+    const size_t begin = made_->pointers.size();
+    for (const T index : indices) made_->pointers.push_back(index < 0 ? &none_value() : &made_->values[static_cast<size_t>(index)]);
+    return {made_->pointers.data() + begin, indices.size()};
+  }
+
+  /// The one value that stands for -1 in optional lists.
+  Value& none_value() {
+    if (!made_->none) made_->none = std::make_unique<Value>();
+    return *made_->none;
+  }
+
+  Status make_value(const wire::pte::EValue& value, const Role& role, Value& out) {
+    switch (value.val_type()) {
+      case KernelTypes::Int:
+        out.tag = Tag::kInt;
+        out.integer = value.val_as_Int()->int_val();
+        return ok_status();
+      case KernelTypes::Bool:
+        out.tag = Tag::kBool;
+        out.integer = value.val_as_Bool()->bool_val() ? 1 : 0;
+        return ok_status();
+      case KernelTypes::Double:
+        out.tag = Tag::kDouble;
+        out.floating = value.val_as_Double()->double_val();
+        return ok_status();
+      case KernelTypes::String:
+        out.tag = Tag::kString;
+        out.string = text_of(value.val_as_String()->string_val());
+        return ok_status();
+      case KernelTypes::IntList:
+        out.tag = Tag::kIntList;
+        out.items = point_to(items_of(value.val_as_IntList()->items()));
+        return ok_status();
+      case KernelTypes::TensorList:
+        out.tag = Tag::kTensorList;
+        out.items = point_to(items_of(value.val_as_TensorList()->items()));
+        return ok_status();
+      case KernelTypes::OptionalTensorList:
+        out.tag = Tag::kTensorList;
+        out.items = point_to(items_of(value.val_as_OptionalTensorList()->items()));
+        return ok_status();
+      case KernelTypes::DoubleList: {
+        const std::span<const double> items = items_of(value.val_as_DoubleList()->items());
+        const size_t begin = made_->doubles.size();
+        made_->doubles.insert(made_->doubles.end(), items.begin(), items.end());
+        out.tag = Tag::kDoubleList;
+        out.doubles = {made_->doubles.data() + begin, items.size()};
+        return ok_status();
+      }
+      case KernelTypes::BoolList: {
+        const std::span<const uint8_t> items = items_of(value.val_as_BoolList()->items());
+        bool* begin = made_->bools.get() + bool_count_;
+        for (const uint8_t item : items) made_->bools[bool_count_++] = item != 0;
+        out.tag = Tag::kBoolList;
+        out.bools = {begin, items.size()};
+        return ok_status();
+      }
+      case KernelTypes::Tensor: return make_tensor(*value.val_as_Tensor(), role, out);
+      default: return ok_status();  // None
+    }
+  }
+
+  Status make_tensor(const wire::pte::Tensor& tensor, const Role& role, Value& out) {
+    out.tag = Tag::kTensor;
+    Tensor& made = out.tensor;
+    if (tensor.shape_dynamism() == wire::pte::TensorShapeDynamism::DYNAMIC_UNBOUND) {
+      return Status(Code::kUnsupported, "a tensor without upper bound of its sizes");
+    }
+    const auto* extra = tensor.extra_tensor_info();
+    if (extra != nullptr && extra->device_type() != wire::pte::DeviceType::CPU) {
+      return Status(Code::kUnsupported, "a tensor on a CUDA device, which this build does not serve");
+    }
+    const std::span<const int32_t> sizes = items_of(tensor.sizes());
+    made.view.dtype = static_cast<DType>(tensor.scalar_type());
+    made.view.rank = static_cast<uint8_t>(sizes.size());
+    made.dynamic = tensor.shape_dynamism() == wire::pte::TensorShapeDynamism::DYNAMIC_BOUND;
+    std::ranges::copy(sizes, made.view.size_array.begin());
+    std::ranges::copy(sizes, made.bound.begin());
+    std::ranges::copy(items_of(tensor.dim_order()), made.dim_order.begin());
+    const Sizes strides = strides_of_dim_order(made.view.sizes(), {made.dim_order.data(), sizes.size()});
+    std::ranges::copy(strides, made.view.stride_array.begin());
+    made.capacity_bytes = format::tensor_bytes(tensor);
+    return place_tensor(tensor, role, made);
+  }
+
+  Status place_tensor(const wire::pte::Tensor& tensor, const Role& role, Tensor& made) {
+    const bool external = format::is_external(tensor);
+    if (const auto* place = tensor.allocation_info()) {
+      made.view.data = made_->memory[place->memory_id() - 1].data() + format::offset_of(*place);
+      if (!is_aligned(made.view.data, made.dtype())) {
+        return Status(Code::kInvalidFile, str_cat("planned at byte ", format::offset_of(*place), ", which is no multiple of its element size"));
+      }
+      if (external) {
+        PTERON_ASSIGN(const auto bytes, external_bytes(tensor, made));
+        made_->initial_states.push_back({made.as<std::byte>(), bytes});
+      } else if (tensor.data_buffer_idx() > 0) {
+        made_->initial_states.push_back({made.as<std::byte>(), state_.view.initial_state(tensor).first(made.capacity_bytes)});
+      }
+      return ok_status();
+    }
+    if (external || tensor.data_buffer_idx() > 0) return place_constant(tensor, external, made);
+    const bool supplied_later = role.input || role.view_target || (role.output && !role.output_twice && !role.move_target);
+    if (supplied_later) {
+      made.capacity_bytes = 0;
+      return ok_status();
+    }
+    PTERON_ASSIGN(Buffer own, Buffer::create_zeroed(made.capacity_bytes));
+    made.view.data = own.data();
+    made_->memory.push_back(std::move(own));
+    return ok_status();
+  }
+
+  Status place_constant(const wire::pte::Tensor& tensor, bool external, Tensor& made) {
+    std::span<const std::byte> bytes;
+    if (external) {
+      PTERON_ASSIGN(bytes, external_bytes(tensor, made));
+    } else {
+      bytes = state_.view.constant(tensor).first(made.capacity_bytes);
+    }
+    made.read_only = true;  // the mapping cannot be written: the runtime checks outs against this flag
+    made.view.data = const_cast<std::byte*>(bytes.data());
+    const bool plain = is_aligned(bytes.data(), made.dtype()) && (made.dtype() != DType::kBool || all_bools(bytes));
+    if (bytes.empty() || plain) return ok_status();
+    PTERON_ASSIGN(Buffer copy, Buffer::create(bytes.size()));
+    std::memcpy(copy.data(), bytes.data(), bytes.size());
+    if (made.dtype() == DType::kBool) {
+      for (std::byte& b : copy.span()) b = std::byte{b != std::byte{0}};
+    }
+    made.view.data = copy.data();
+    made_->memory.push_back(std::move(copy));
+    return ok_status();
+  }
+
+  static bool all_bools(std::span<const std::byte> bytes) {
+    return std::ranges::all_of(bytes, [](std::byte b) { return b <= std::byte{1}; });
+  }
+
+  Result<std::span<const std::byte>> external_bytes(const wire::pte::Tensor& tensor, const Tensor& made) {
+    const std::string_view name = text_of(tensor.extra_tensor_info()->fully_qualified_name());
+    return state_.data.tensor(name, made);
+  }
+
+  // --- inputs and outputs ---
+
+  Status make_inputs() {
+    const std::span<const int32_t> indices = items_of(plan_.inputs());
+    for (size_t i = 0; i < indices.size(); ++i) {
+      const auto index = static_cast<size_t>(indices[i]);
+      const Role& role = roles_[index];
+      if (role.move_target || role.view_target) {
+        return Status(Code::kInvalidFile, str_cat("input ", i, " is the target of a move or view instruction"));
+      }
+      InputSlot slot;
+      slot.value = &made_->values[index];
+      slot.tag = slot.value->tag;
+      slot.integer = slot.value->integer;
+      slot.floating = slot.value->floating;
+      slot.fixed = made_->info.inputs[i].fixed;
+      if (slot.tag == Tag::kTensor) {
+        const wire::pte::Tensor& tensor = *value_at(index).val_as_Tensor();
+        slot.planned = tensor.allocation_info() != nullptr;
+        slot.keeps = !slot.planned || !shares_memory(index);
+        if (slot.value->tensor.read_only) return Status(Code::kInvalidFile, str_cat("input ", i, " is a constant"));
+      } else {
+        slot.keeps = true;
+        slot.set = slot.tag != Tag::kInt && slot.tag != Tag::kDouble && slot.tag != Tag::kBool;  // None and strings have nothing to set
+      }
+      made_->input_values.push_back(slot.value);
+      made_->inputs.push_back(std::move(slot));
+    }
+    return ok_status();
+  }
+
+  /// True if another value of the plan uses bytes of the planned value `index`.
+  bool shares_memory(size_t index) const {
+    const Tensor& own = made_->values[index].tensor;
+    const auto begin = reinterpret_cast<uintptr_t>(own.view.data);
+    for (size_t i = 0; i < made_->values.size(); ++i) {
+      const Value& other = made_->values[i];
+      if (i == index || other.tag != Tag::kTensor || other.tensor.capacity_bytes == 0) continue;
+      const auto other_begin = reinterpret_cast<uintptr_t>(other.tensor.view.data);
+      if (other_begin < begin + own.capacity_bytes && begin < other_begin + other.tensor.capacity_bytes) return true;
+    }
+    return false;
+  }
+
+  Status make_outputs() {
+    for (const int32_t index : items_of(plan_.outputs())) {
+      OutputSlot slot;
+      slot.value = &made_->values[static_cast<size_t>(index)];
+      slot.is_tensor = slot.value->tag == Tag::kTensor;
+      if (slot.is_tensor) {
+        const wire::pte::Tensor& tensor = *value_at(static_cast<size_t>(index)).val_as_Tensor();
+        const Role& role = roles_[static_cast<size_t>(index)];
+        const bool bound_elsewhere = tensor.allocation_info() != nullptr || tensor.data_buffer_idx() > 0 || format::is_external(tensor);
+        slot.initial = slot.value->tensor;
+        slot.bound_bytes = format::tensor_bytes(tensor);
+        slot.direct = !bound_elsewhere && !role.input && !role.view_target && !role.move_target && !role.output_twice;
+      }
+      made_->outputs.push_back(std::move(slot));
+    }
+    return ok_status();
+  }
+
+  // --- instructions ---
+
+  Status make_code() {
+    PTERON_TRY(load_delegates());
+    uint32_t base = 0;
+    for (uint32_t c = 0; c < count_of(plan_.chains()); ++c) {
+      const wire::pte::Chain& chain = *plan_.chains()->Get(c);
+      for (uint32_t i = 0; i < count_of(chain.instructions()); ++i) PTERON_TRY(make_instruction(*chain.instructions()->Get(i), base));
+      base += count_of(chain.instructions());
+    }
+    return missing_.empty() ? ok_status() : missing_status();
+  }
+
+  Status make_instruction(const wire::pte::Instruction& instruction, uint32_t base) {
+    Instruction made;
+    int32_t name = -1;
+    switch (instruction.instr_args_type()) {
+      case InstructionArguments::KernelCall: {
+        const wire::pte::KernelCall& call = *instruction.instr_args_as_KernelCall();
+        made.kind = Instruction::Kind::kKernel;
+        made.args = point_to(items_of(call.args()));
+        name = call.op_index();
+        PTERON_TRY(find_kernel(call, made));
+        break;
+      }
+      case InstructionArguments::DelegateCall: {
+        const wire::pte::DelegateCall& call = *instruction.instr_args_as_DelegateCall();
+        made.kind = Instruction::Kind::kDelegate;
+        made.args = point_to(items_of(call.args()));
+        made.delegate = made_->delegates[static_cast<size_t>(call.delegate_index())].get();
+        name = call.delegate_index();
+        break;
+      }
+      case InstructionArguments::MoveCall: {
+        const int32_t ends[2] = {instruction.instr_args_as_MoveCall()->move_from(), instruction.instr_args_as_MoveCall()->move_to()};
+        made.kind = Instruction::Kind::kMove;
+        made.args = point_to(std::span<const int32_t>(ends));
+        break;
+      }
+      case InstructionArguments::JumpFalseCall: {
+        const int32_t condition[1] = {instruction.instr_args_as_JumpFalseCall()->cond_value_index()};
+        made.kind = Instruction::Kind::kJumpFalse;
+        made.args = point_to(std::span<const int32_t>(condition));
+        made.target = base + static_cast<uint32_t>(instruction.instr_args_as_JumpFalseCall()->destination_instruction());
+        break;
+      }
+      default: made.kind = Instruction::Kind::kFree; break;
+    }
+    made_->code.push_back(made);
+    made_->operator_of.push_back(name);
+    return ok_status();
+  }
+
+  Status find_kernel(const wire::pte::KernelCall& call, Instruction& made) {
+    const std::string& name = made_->info.operators[static_cast<size_t>(call.op_index())];
+    const Kernel* kernel = prim_kernels().find(name);
+    if (kernel == nullptr) kernel = state_.options.kernels->find(name);
+    if (kernel == nullptr) {
+      add_missing(name);
+      return ok_status();
+    }
+    made.fn = kernel->fn;
+    PTERON_TRY(check_list_outs(made.args, name));
+    if (kernel->workspace == nullptr) return ok_status();
+    KernelContext check;
+    check.check_only = true;
+    Status status = kernel->fn(check, made.args);
+    if (!status.ok()) return std::move(status).with_context(str_cat("instruction ", made_->code.size(), " (", name, ")"));
+    scratch_bytes_ = std::max(scratch_bytes_, kernel->workspace(made.args));
+    return ok_status();
+  }
+
+  /// A list in the last place is a result: its members must be memory of their own.
+  Status check_list_outs(std::span<Value* const> args, std::string_view name) const {
+    if (args.empty() || args.back()->tag != Tag::kTensorList) return ok_status();
+    for (const Value* item : args.back()->items) {
+      if (item->tag != Tag::kTensor) continue;
+      const Role& role = roles_[static_cast<size_t>(item - made_->values.data())];
+      if (!item->tensor.read_only && !role.view_target && !role.move_target) continue;
+      return Status(Code::kInvalidFile, str_cat("instruction ", made_->code.size(), " (", name, "): a result is a constant or a view"));
+    }
+    return ok_status();
+  }
+
+  Status load_delegates() {
+    for (uint32_t i = 0; i < count_of(plan_.delegates()); ++i) {
+      const wire::pte::BackendDelegate& delegate = *plan_.delegates()->Get(i);
+      const std::string_view id = text_of(delegate.id());
+      const auto found = std::ranges::find_if(state_.options.delegates, [&](const DelegateBackend* backend) { return backend->id() == id; });
+      made_->delegates.emplace_back();
+      if (found == state_.options.delegates.end()) {
+        add_missing(str_cat("delegate \"", id, "\""));
+        continue;
+      }
+      std::vector<DelegateSetting> settings;
+      for (uint32_t s = 0; s < count_of(delegate.compile_specs()); ++s) {
+        const wire::pte::CompileSpec& spec = *delegate.compile_specs()->Get(s);
+        settings.push_back({text_of(spec.key()), std::as_bytes(items_of(spec.value()))});
+      }
+      const DelegateLoad request{state_.view.delegate_payload(delegate), settings, made_->info.name, state_.data, *state_.pool, state_.options.log};
+      Result<std::unique_ptr<Delegate>> loaded = (*found)->load(request);
+      if (!loaded.ok()) return std::move(loaded).status().with_context(str_cat("delegate ", i, " (", id, ")"));
+      made_->delegates.back() = std::move(loaded).value();
+    }
+    return ok_status();
+  }
+
+  void add_missing(const std::string& name) {
+    const auto found = std::ranges::find(missing_, name, &Missing::name);
+    if (found == missing_.end()) {
+      missing_.push_back({name, 1});
+    } else {
+      ++found->calls;
+    }
+  }
+
+  Status missing_status() const {
+    std::string text = "this runtime lacks ";
+    for (size_t i = 0; i < missing_.size(); ++i) {
+      if (i > 0) text += ", ";
+      str_append(text, missing_[i].name, missing_[i].calls > 1 ? str_cat(" (", missing_[i].calls, " calls)") : std::string());
+    }
+    return Status(Code::kUnsupported, text);
+  }
+
+  // --- the rest ---
+
+  Status make_scratch() {
+    PTERON_ASSIGN(made_->scratch, Buffer::create(scratch_bytes_));
+    made_->context.pool = state_.pool;
+    made_->context.scratch = made_->scratch.span();
+    return ok_status();
+  }
+
+  void save_rebound_values() {
+    for (size_t i = 0; i < roles_.size(); ++i) {
+      Value& value = made_->values[i];
+      const Role& role = roles_[i];
+      const bool has_memory = value.tag == Tag::kTensor && value.tensor.view.data != nullptr;
+      if (role.move_target || (role.view_target && has_memory)) {
+        made_->saved_values.push_back({&value, value});
+      } else if (role.view_target) {
+        made_->unbound_views.push_back(&value.tensor);
+      } else if (role.scalar_target && !role.input) {
+        made_->saved_scalars.push_back({&value, value.tag, value.integer, value.floating});
+      }
+    }
+  }
+
+  struct Missing {
+    std::string name;
+    size_t calls = 0;
+  };
+
+  ProgramState& state_;
+  const wire::pte::ExecutionPlan& plan_;
+  uint32_t plan_index_;
+  std::unique_ptr<MethodState> made_;
+  std::vector<Role> roles_;
+  std::vector<Missing> missing_;
+  size_t bool_count_ = 0;
+  size_t scratch_bytes_ = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<MethodState>> build_method(std::shared_ptr<Program> program, uint32_t index) {
+  const std::string name(text_of(program->state().view.plan(index).name()));
+  Result<std::unique_ptr<MethodState>> built = MethodBuilder(std::move(program), index).build();
+  if (!built.ok()) return std::move(built).status().with_context(str_cat("method ", name));
+  return built;
+}
+
+}  // namespace pteron::runtime

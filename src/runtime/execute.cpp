@@ -1,0 +1,88 @@
+// The execution loop: instructions one after another, nothing looked up, nothing allocated, no text made unless something fails.
+#include <algorithm>
+#include <array>
+
+#include "base/str_cat.h"
+#include "runtime/state.h"
+
+namespace pteron::runtime {
+namespace {
+
+/// Bool, or a bool tensor of which every element is true.
+Result<bool> is_true(const Value& condition) {
+  if (condition.tag == Tag::kBool || condition.tag == Tag::kInt) return condition.integer != 0;
+  if (condition.tag != Tag::kTensor || condition.tensor.dtype() != DType::kBool || !condition.tensor.has_data()) {
+    return Status(Code::kInvalidFile, "the condition is neither a bool nor a bool tensor");
+  }
+  const Tensor& tensor = condition.tensor;
+  if (tensor.numel() == 0) return true;
+  std::array<int64_t, kMaxRank> index{};
+  for (;;) {
+    int64_t at = 0;
+    for (int d = 0; d < tensor.rank(); ++d) at += index[static_cast<size_t>(d)] * tensor.stride(d);
+    if (tensor.as<uint8_t>()[at] == 0) return false;
+    int d = tensor.rank() - 1;
+    for (; d >= 0; --d) {
+      if (++index[static_cast<size_t>(d)] < tensor.size(d)) break;
+      index[static_cast<size_t>(d)] = 0;
+    }
+    if (d < 0) return true;
+  }
+}
+
+/// Says where an error happened.
+Status add_place(const MethodState& method, size_t at, Status status) {
+  const Instruction& instruction = method.code[at];
+  std::string place = str_cat("method ", method.info.name, ": instruction ", at);
+  const int32_t name = method.operator_of[at];
+  if (name >= 0) {
+    const bool kernel = instruction.kind == Instruction::Kind::kKernel;
+    str_append(place, " (", (kernel ? method.info.operators : method.info.delegates)[static_cast<size_t>(name)], ")");
+  }
+  return std::move(status).with_context(place);
+}
+
+}  // namespace
+
+Status run_instructions(MethodState& method) {
+  const Instruction* code = method.code.data();
+  const size_t count = method.code.size();
+  uint64_t budget = method.program->state().options.max_instructions;
+  size_t at = 0;
+  while (at < count) {
+    const Instruction& instruction = code[at];
+    if (budget-- == 0) [[unlikely]] {
+      return add_place(method, at, Status(Code::kInternal, str_cat("more than ", method.program->state().options.max_instructions,
+                                                                  " instructions in one call: an endless loop?")));
+    }
+    switch (instruction.kind) {
+      case Instruction::Kind::kKernel: {
+        Status status = instruction.fn(method.context, instruction.args);
+        if (!status.ok()) [[unlikely]] return add_place(method, at, std::move(status));
+        break;
+      }
+      case Instruction::Kind::kDelegate: {
+        Status status = instruction.delegate->execute(instruction.args);
+        if (!status.ok()) [[unlikely]] return add_place(method, at, std::move(status));
+        break;
+      }
+      case Instruction::Kind::kMove:
+        *instruction.args[1] = *instruction.args[0];
+        break;
+      case Instruction::Kind::kJumpFalse: {
+        const Result<bool> condition = is_true(*instruction.args[0]);
+        if (!condition.ok()) return add_place(method, at, condition.status());
+        if (!*condition) {
+          at = instruction.target;
+          continue;
+        }
+        break;
+      }
+      case Instruction::Kind::kFree: break;  // memory is planned or belongs to the method
+    }
+    ++at;
+  }
+  return ok_status();
+}
+
+}  // namespace pteron::runtime

@@ -1,0 +1,81 @@
+// Program: a verified file with its data files, thread pool and methods.
+#include "pteron/program.h"
+
+#include <cstring>
+
+#include "base/str_cat.h"
+#include "runtime/state.h"
+
+namespace pteron {
+
+Program::Program(std::unique_ptr<runtime::ProgramState> state) : state_(std::move(state)) {}
+Program::~Program() = default;
+
+std::span<const std::string> Program::method_names() const { return state_->method_names; }
+
+namespace {
+Result<uint32_t> find_plan(const runtime::ProgramState& state, std::string_view name) {
+  const int index = state.view.find_plan(name);
+  if (index >= 0) return static_cast<uint32_t>(index);
+  return Status(Code::kNotFound, str_cat(state.label, ": no method \"", name, "\"; there are ", str_list(state.method_names)));
+}
+}  // namespace
+
+Result<MethodInfo> Program::method_info(std::string_view name) const {
+  PTERON_ASSIGN(const uint32_t index, find_plan(*state_, name));
+  return runtime::describe_method(*state_, index);
+}
+
+Result<std::unique_ptr<Method>> Program::load_method(std::string_view name) {
+  PTERON_ASSIGN(const uint32_t index, find_plan(*state_, name));
+  Result<std::unique_ptr<runtime::MethodState>> built = runtime::build_method(shared_from_this(), index);
+  if (!built.ok()) return std::move(built).status().with_context(state_->label);
+  return std::make_unique<Method>(std::move(built).value());
+}
+
+std::optional<std::span<const std::byte>> Program::named_data(std::string_view key) const { return state_->data.find(key); }
+
+namespace runtime {
+namespace {
+
+Status read_meta(ProgramState& state) {
+  static_cast<void>(state);
+  return ok_status();
+}
+
+void choose_pool(ProgramState& state) {
+  const LoadOptions& options = state.options;
+  if (options.pool != nullptr) {
+    state.pool = options.pool;
+  } else if (options.threads == 1) {
+    state.pool = &serial_pool();
+  } else {
+    state.own_pool = make_thread_pool(options.threads);
+    state.pool = state.own_pool.get();
+  }
+}
+
+Status fill_program(ProgramState& state, std::span<const std::byte> bytes) {
+  PTERON_ASSIGN(state.view, format::verify_program(bytes));
+  PTERON_TRY(state.data.open(state.options.data_files, state.options.map, state.view));
+  PTERON_TRY(read_meta(state));
+  for (uint32_t i = 0; i < state.view.plan_count(); ++i) state.method_names.emplace_back(format::text_of(state.view.plan(i).name()));
+  choose_pool(state);
+  return ok_status();
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Program>> load_program(std::shared_ptr<FileBytes> file, std::span<const std::byte> bytes, std::string label,
+                                              const LoadOptions& options) {
+  auto state = std::make_unique<ProgramState>();
+  state->label = std::move(label);
+  state->file = std::move(file);
+  state->options = options;
+  Status status = fill_program(*state, bytes);
+  if (!status.ok()) return std::move(status).with_context(str_cat("loading ", state->label));
+  return std::make_shared<Program>(std::move(state));
+}
+
+}  // namespace runtime
+}  // namespace pteron

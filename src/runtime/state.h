@@ -1,0 +1,138 @@
+// The insides of Program and Method: what loading builds and calls use. Shared by the files of this room only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/mapped_file.h"
+#include "base/thread_pool.h"
+#include "format/program_view.h"
+#include "pteron/program.h"
+#include "runtime/constraints.h"
+#include "runtime/data_map.h"
+#include "runtime/kernel.h"
+#include "runtime/value.h"
+#include "schema/pteron_meta_generated.h"
+
+namespace pteron::runtime {
+
+/// A verified program and what its methods share.
+struct ProgramState {
+  std::string label;                       ///< path, for messages
+  std::shared_ptr<FileBytes> file;         ///< null if the caller owns the bytes
+  format::ProgramView view;
+  DataMap data;                            ///< data files and the program's named data
+  const wire::meta::Meta* meta = nullptr;  ///< verified; null if the file has none
+  Buffer meta_copy;                        ///< aligned bytes of `meta` where the file's are not
+  LoadOptions options;
+  std::unique_ptr<ThreadPool> own_pool;
+  ThreadPool* pool = nullptr;
+  std::vector<std::string> method_names;
+
+  /// What pteron.meta says about a method, or null.
+  const wire::meta::Method* meta_method(std::string_view name) const;
+};
+
+/// One step of a method, with everything found beforehand.
+struct Instruction {
+  enum class Kind : uint8_t { kKernel, kDelegate, kMove, kJumpFalse, kFree } kind = Kind::kFree;
+  uint32_t target = 0;                ///< kJumpFalse: index in MethodState::code
+  KernelFn fn = nullptr;              ///< kKernel
+  Delegate* delegate = nullptr;       ///< kDelegate
+  std::span<Value* const> args;       ///< kMove: from, to; kJumpFalse: condition
+};
+
+/// An input: where it goes and what it must look like.
+struct InputSlot {
+  Value* value = nullptr;
+  Tag tag = Tag::kNone;               ///< as in the file
+  bool planned = false;
+  bool keeps = false;                 ///< planned memory is used by nothing else: the bytes survive a call
+  bool fixed = false;                 ///< scalar that must equal the file's value
+  bool set = false;
+  int64_t integer = 0;                ///< the file's value
+  double floating = 0;
+  Buffer converted;                   ///< unplanned: copy of tensors that cannot be used in place
+};
+
+/// An output: where it comes from and where the caller wants it.
+struct OutputSlot {
+  Value* value = nullptr;
+  Tensor initial;                     ///< kTensor: as in the file, with the upper bound
+  bool is_tensor = false;
+  bool direct = false;                ///< kernels write to memory that is this output's alone: the caller's buffer can be put there
+  uint64_t bound_bytes = 0;
+  Buffer own;                         ///< direct, without a buffer of the caller
+  void* caller_data = nullptr;
+  TensorView delivered;               ///< the last call's result at caller_data
+  bool is_delivered = false;
+};
+
+/// A value that a call may rebind, and what it was at load.
+struct SavedValue {
+  Value* value = nullptr;
+  Value initial;
+};
+struct SavedScalar {
+  Value* value = nullptr;
+  Tag tag = Tag::kNone;
+  int64_t integer = 0;
+  double floating = 0;
+};
+
+/// Initial bytes of a mutable buffer.
+struct InitialState {
+  std::byte* target = nullptr;
+  std::span<const std::byte> bytes;
+};
+
+/// A loaded method.
+struct MethodState {
+  std::shared_ptr<Program> program;   ///< keeps the mapping and the pool alive
+  MethodInfo info;
+  std::vector<Value> values;
+  std::vector<Value*> pointers;       ///< all argument lists and list items, one after another
+  std::vector<double> doubles;
+  std::unique_ptr<bool[]> bools;
+  std::unique_ptr<Value> none;        ///< what -1 in an optional list points to
+  std::vector<Buffer> memory;         ///< arenas, then memory of unplanned values and aligned copies of constants
+  size_t arena_count = 0;             ///< leading entries of `memory` that are arenas
+  std::vector<Instruction> code;
+  std::vector<int32_t> operator_of;   ///< per instruction: index in info.operators or info.delegates, -1
+  std::vector<std::unique_ptr<Delegate>> delegates;
+  Buffer scratch;
+  KernelContext context;
+  std::vector<InputSlot> inputs;
+  std::vector<OutputSlot> outputs;
+  std::vector<Value*> input_values;        ///< of `inputs`, in order
+  std::vector<SavedValue> saved_values;    ///< targets of moves, and views that have memory of their own
+  std::vector<SavedScalar> saved_scalars;  ///< numbers that primitive operators set
+  std::vector<Tensor*> unbound_views;      ///< targets of view instructions without memory
+  std::vector<InitialState> initial_states;
+  Constraints constraints;
+  bool inputs_changed = true;         ///< sizes must be checked against each other before the next call
+  bool executed = false;
+};
+
+/// Reads and verifies a program. `label` names it in messages; options.kernels must be set.
+/// Errors: as Program::load.
+Result<std::shared_ptr<Program>> load_program(std::shared_ptr<FileBytes> file, std::span<const std::byte> bytes, std::string label,
+                                              const LoadOptions& options);
+
+/// What the file says about plan `index`.
+/// Errors: kInvalidFile (pteron.meta contradicts the plan).
+Result<MethodInfo> describe_method(const ProgramState& program, uint32_t index);
+
+/// Builds a method from plan `index`: memory, values, kernels, delegates.
+/// Errors: as Program::load_method.
+Result<std::unique_ptr<MethodState>> build_method(std::shared_ptr<Program> program, uint32_t index);
+
+/// Runs the instructions. Inputs must be in place.
+/// Errors: the kernels', with method, instruction and operator; kInternal (instruction budget).
+Status run_instructions(MethodState& method);
+
+}  // namespace pteron::runtime
