@@ -19,6 +19,10 @@ template <typename T>
   return !__builtin_add_overflow(a, b, out);
 }
 
+/// a+b and a*b modulo 2^64, for arithmetic that may overflow without harm (hostile constants in expressions).
+[[nodiscard]] constexpr int64_t wrapping_add(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b)); }
+[[nodiscard]] constexpr int64_t wrapping_mul(int64_t a, int64_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b)); }
+
 /// Product of non-negative sizes into *out; false if a size is negative or the product overflows int64.
 [[nodiscard]] inline bool checked_numel(std::span<const int64_t> sizes, int64_t* out) {
   int64_t product = 1;

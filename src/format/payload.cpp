@@ -8,13 +8,11 @@
 #include "base/checked_math.h"
 #include "base/str_cat.h"
 #include "tensor/shape.h"
+#include "tensor/write_rows.h"
 
 namespace pteron::format {
 
 namespace {
-
-/// Strided tensors are gathered in slices of about this many bytes.
-constexpr uint64_t kSliceBytes = uint64_t{4} << 20;
 
 bool is_permutation(std::span<const uint8_t> order, size_t rank) {
   if (order.size() != rank) return false;
@@ -38,29 +36,6 @@ TensorView in_storage_order(const StridedBytes& tensor) {
   }
   view.data = const_cast<std::byte*>(tensor.data);  // NOLINT: copied from, never written
   return view;
-}
-
-/// A slice [start, start+count) of the outermost dim.
-TensorView outer_slice(TensorView view, int64_t start, int64_t count) {
-  view.data = view.as<std::byte>() + static_cast<size_t>(start * view.stride(0)) * dtype_size(view.dtype);
-  view.size_array[0] = count;
-  return view;
-}
-
-Status write_strided(const StridedBytes& tensor, ByteSink& sink) {
-  const TensorView view = in_storage_order(tensor);
-  const uint64_t total = view.size_bytes();
-  if (total == 0) return ok_status();
-  if (view.is_contiguous()) return sink.write({view.as<const std::byte>(), total});
-  const uint64_t row = total / static_cast<uint64_t>(view.size(0));
-  const int64_t rows = static_cast<int64_t>(std::clamp<uint64_t>(kSliceBytes / row, 1, static_cast<uint64_t>(view.size(0))));
-  PTERON_ASSIGN(Buffer slice, Buffer::create(static_cast<uint64_t>(rows) * row));
-  for (int64_t start = 0; start < view.size(0); start += rows) {
-    const TensorView from = outer_slice(view, start, std::min(rows, view.size(0) - start));
-    copy_strided(from, make_contiguous_view(from.dtype, from.sizes(), slice.data()));
-    PTERON_TRY(sink.write({slice.data(), from.size_bytes()}));
-  }
-  return ok_status();
 }
 
 Status write_produced(const Payload& payload, ByteSink& sink) {
@@ -100,7 +75,7 @@ Status write_payload(const Payload& payload, ByteSink& sink) {
     }
     return sink.write(*bytes);
   }
-  if (const auto* tensor = std::get_if<StridedBytes>(&payload.source)) return write_strided(*tensor, sink);
+  if (const auto* tensor = std::get_if<StridedBytes>(&payload.source)) return write_row_major(in_storage_order(*tensor), sink);
   return write_produced(payload, sink);
 }
 

@@ -111,7 +111,9 @@ std::string_view trim(std::string_view text) {
   return text;
 }
 
-Arg default_arg(const SchemaArg& arg, ExprContext& exprs) {
+}  // namespace
+
+Arg default_argument(const SchemaArg& arg, ExprContext& exprs) {
   const std::string_view text = arg.default_text;
   if (text == "None") return std::monostate();
   if (!text.empty() && (text[0] == '"' || text[0] == '\'')) return std::string(text.substr(1, text.size() - 2));
@@ -137,14 +139,12 @@ Arg default_arg(const SchemaArg& arg, ExprContext& exprs) {
   return list;
 }
 
-}  // namespace
-
 Result<std::vector<Arg>> complete_args(const Op& op, std::vector<Arg> args, ExprContext& exprs) {
   const auto& schema = op.schema.args;
   if (args.size() > schema.size()) return Status(Code::kInternal, str_cat(op.name, ": ", args.size(), " arguments, the schema has ", schema.size()));
   for (size_t i = args.size(); i < schema.size(); ++i) {
     if (schema[i].has_default) {
-      args.push_back(default_arg(schema[i], exprs));
+      args.push_back(default_argument(schema[i], exprs));
     } else if (schema[i].type.optional) {
       args.emplace_back(std::monostate());
     } else {

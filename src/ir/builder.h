@@ -121,6 +121,9 @@ class Builder {
   Status status_;
 };
 
+/// The default of a schema argument. Requires: has_default.
+Arg default_argument(const SchemaArg& arg, ExprContext& exprs);
+
 /// Arguments of `op` completed with schema defaults. Errors: kInvalidInput if a required one is missing.
 Result<std::vector<Arg>> complete_args(const Op& op, std::vector<Arg> args, ExprContext& exprs);
 

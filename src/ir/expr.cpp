@@ -56,7 +56,7 @@ std::pair<int64_t, Expr> split_coefficient(Expr e) {
 
 void add_into(std::map<Expr, int64_t, Before>& terms, int64_t& constant, Expr e, int64_t times) {
   if (e.is_const()) {
-    constant += e.value() * times;
+    constant = wrapping_add(constant, wrapping_mul(e.value(), times));
     return;
   }
   if (is_int_node(e, ExprOp::kAdd)) {
@@ -64,7 +64,8 @@ void add_into(std::map<Expr, int64_t, Before>& terms, int64_t& constant, Expr e,
     return;
   }
   const auto [coefficient, factor] = split_coefficient(e);
-  terms[factor] += coefficient * times;
+  int64_t& total = terms[factor];
+  total = wrapping_add(total, wrapping_mul(coefficient, times));
 }
 
 double const_number(Expr e) { return e.is_const() ? static_cast<double>(e.value()) : e.node()->number; }
@@ -146,6 +147,8 @@ std::optional<double> fold_float(ExprOp op, std::span<const Expr> args, std::str
 
 std::optional<int64_t> int_pow(int64_t base, int64_t exponent) {
   if (exponent < 0) return std::nullopt;
+  if (base == 0 || base == 1) return exponent == 0 ? 1 : base;
+  if (base == -1) return exponent % 2 == 0 ? 1 : -1;
   int64_t result = 1;
   for (int64_t i = 0; i < exponent; ++i) {
     if (!checked_mul(result, base, &result)) return std::nullopt;
@@ -288,11 +291,11 @@ Expr ExprContext::make(ExprOp op, std::span<const Expr> args, std::string_view n
     bool has_sum = false;
     for (const Expr& a : args) {
       if (a.is_const()) {
-        coefficient *= a.value();
+        coefficient = wrapping_mul(coefficient, a.value());
       } else if (is_int_node(a, ExprOp::kMul)) {
         for (const Expr& inner : a.node()->args) {
           if (inner.is_const()) {
-            coefficient *= inner.value();
+            coefficient = wrapping_mul(coefficient, inner.value());
           } else {
             factors.push_back(inner);
           }
@@ -322,6 +325,7 @@ Expr ExprContext::make(ExprOp op, std::span<const Expr> args, std::string_view n
   if ((op == ExprOp::kFloorDiv || op == ExprOp::kMod) && type == ExprType::kInt && args[1].is_const() && args[1].value() != 0) {
     // Take out of the dividend every term that the divisor divides: (4*s+3)//2 = 2*s + 3//2.
     const int64_t divisor = args[1].value();
+    if (divisor == -1) return op == ExprOp::kFloorDiv ? -args[0] : Expr(0);
     std::map<Expr, int64_t, Before> terms;
     int64_t constant = 0;
     add_into(terms, constant, args[0], 1);
@@ -398,26 +402,27 @@ Expr ExprContext::make(ExprOp op, std::span<const Expr> args, std::string_view n
 }
 
 Expr operator+(Expr a, Expr b) {
-  if (a.is_const() && b.is_const()) return a.value() + b.value();
+  if (a.is_const() && b.is_const()) return wrapping_add(a.value(), b.value());
   return make2(ExprOp::kAdd, a, b);
 }
-Expr operator-(Expr a) { return a.is_const() ? Expr(-a.value()) : Expr(-1) * a; }
+Expr operator-(Expr a) { return a.is_const() ? Expr(wrapping_mul(a.value(), -1)) : Expr(-1) * a; }
 Expr operator-(Expr a, Expr b) { return a + -b; }
 Expr operator*(Expr a, Expr b) {
-  if (a.is_const() && b.is_const()) return a.value() * b.value();
+  if (a.is_const() && b.is_const()) return wrapping_mul(a.value(), b.value());
   return make2(ExprOp::kMul, a, b);
 }
 Expr& operator+=(Expr& a, Expr b) { return a = a + b; }
 Expr& operator*=(Expr& a, Expr b) { return a = a * b; }
 
 Expr floor_div(Expr a, Expr b) {
+  if (dim_is(b, -1)) return -a;
   if (a.is_const() && b.is_const() && b.value() != 0) return pteron::floor_div(a.value(), b.value());
   if (dim_is(b, 1)) return a;
   return make2(ExprOp::kFloorDiv, a, b);
 }
 Expr floor_mod(Expr a, Expr b) {
+  if (dim_is(b, 1) || dim_is(b, -1)) return 0;
   if (a.is_const() && b.is_const() && b.value() != 0) return pteron::floor_mod(a.value(), b.value());
-  if (dim_is(b, 1)) return 0;
   return make2(ExprOp::kMod, a, b);
 }
 Expr ceil_div(Expr a, Expr b) { return -floor_div(-a, b); }

@@ -155,6 +155,9 @@ class Graph {
 
 /// Immutable bytes of a tensor: a strided view of owned bytes, or a computation that makes them when they are written.
 struct Constant {
+  /// What it is in the exported model; kFolded: made by the compiler.
+  enum class Origin : uint8_t { kFolded, kParameter, kBuffer, kConstant };
+
   std::string name;                       ///< fully qualified name of the weight, or "folded_3"
   DType dtype = DType::kFloat32;
   std::vector<int64_t> sizes;
@@ -162,6 +165,7 @@ struct Constant {
   const std::byte* data = nullptr;        ///< first element; null for lazy constants and for constants without bytes in the archive
   std::shared_ptr<const void> owner;      ///< keeps `data` alive
   std::function<Result<Buffer>()> lazy;   ///< makes the row-major bytes; set if data is null and the bytes can be computed
+  Origin origin = Origin::kFolded;
   bool mutable_elsewhere = false;         ///< some state starts from it: never merged, never folded
 
   int64_t numel() const;

@@ -1,0 +1,566 @@
+// One method: inputs, states, nodes, write-backs, outputs, and the memory plan.
+#include "emit/method_emitter.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "base/checked_math.h"
+#include "base/str_cat.h"
+#include "ir/op.h"
+#include "tensor/dtype.h"
+#include "tensor/shape.h"
+
+namespace pteron::emit {
+
+using ir::Arg;
+using ir::BaseType;
+using ir::Expr;
+using ir::TensorType;
+using ir::ValueId;
+using ir::ViewLayout;
+
+std::vector<uint8_t> dim_order_of(const TensorType& type) {
+  const size_t rank = type.sizes.size();
+  std::vector<uint8_t> order(rank);
+  std::iota(order.begin(), order.end(), uint8_t{0});
+  if (ir::is_contiguous(type) || type.strides.size() != rank) return order;
+  std::vector<uint8_t> sorted = order;
+  std::stable_sort(sorted.begin(), sorted.end(), [&](uint8_t a, uint8_t b) {
+    return ir::bounds(type.strides[a] - type.strides[b]).min > 0;
+  });
+  Expr stride = 1;
+  for (size_t i = rank; i-- > 0;) {
+    const size_t d = sorted[i];
+    if (!dim_is(type.sizes[d], 1) && !(type.strides[d] == stride)) return order;  // gaps or overlap: row-major
+    stride = stride * dim_max(type.sizes[d], 1);
+  }
+  return sorted;
+}
+
+Result<format::Payload> ConstantPool::payload(ir::ConstantId id, const std::vector<uint8_t>& dim_order) const {
+  const ir::Constant& c = program_[id];
+  if (c.data == nullptr && c.lazy) {
+    const bool row_major = std::is_sorted(dim_order.begin(), dim_order.end());
+    if (row_major) return format::Payload::produce(c.size_bytes(), c.lazy);
+    return format::Payload::produce(c.size_bytes(), [&c, dim_order]() -> Result<Buffer> {
+      PTERON_ASSIGN(Buffer made, c.lazy());
+      format::StridedBytes gathered{c.dtype, c.sizes, {}, dim_order, made.data()};
+      const Sizes strides = contiguous_strides(c.sizes);
+      gathered.strides.assign(strides.begin(), strides.end());
+      PTERON_ASSIGN(const format::Payload inner, format::Payload::gather(std::move(gathered)));
+      return format::payload_bytes(inner);
+    });
+  }
+  if (c.data == nullptr && c.numel() > 0) {
+    return Status(Code::kInvalidFile, str_cat("constant ", c.name, " has no bytes in the archive"));
+  }
+  return format::Payload::gather({c.dtype, c.sizes, c.strides, dim_order, c.data});
+}
+
+Result<uint32_t> ConstantPool::constant(ir::ConstantId id, const std::vector<uint8_t>& dim_order) {
+  const auto key = std::pair(id.index, dim_order);
+  const auto found = constant_index_.find(key);
+  if (found != constant_index_.end()) return found->second;
+  PTERON_ASSIGN(format::Payload made, payload(id, dim_order));
+  constants.push_back(std::move(made));
+  const auto index = static_cast<uint32_t>(constants.size());
+  constant_index_.emplace(key, index);
+  return index;
+}
+
+Result<uint32_t> ConstantPool::initial_state(ir::ConstantId id) {
+  std::vector<uint8_t> order(program_[id].sizes.size());
+  std::iota(order.begin(), order.end(), uint8_t{0});
+  PTERON_ASSIGN(format::Payload made, payload(id, order));
+  PTERON_ASSIGN(const Buffer bytes, format::payload_bytes(made));
+  const auto span = bytes.span();
+  if (std::all_of(span.begin(), span.end(), [](std::byte b) { return b == std::byte{0}; })) return 0u;
+  initial_states.push_back(std::move(made));
+  return static_cast<uint32_t>(initial_states.size());
+}
+
+void MethodEmitter::touch(uint32_t root) {
+  if (root != kNoRoot) roots_[root].last = std::max(roots_[root].last, position());
+}
+
+Result<format::TensorSpec> MethodEmitter::tensor_spec(const TensorType& type, std::string_view what, std::vector<uint8_t>* dim_order) {
+  format::TensorSpec spec;
+  spec.dtype = type.dtype;
+  if (type.sizes.size() > kMaxRank) {
+    return Status(Code::kUnsupported, str_cat(current_, ": ", what, " has rank ", type.sizes.size(), ", the format holds at most ", kMaxRank));
+  }
+  for (const Expr& size : type.sizes) {
+    const ir::Range range = ir::bounds(size);
+    if (range.max == ir::Range::kMax) {
+      return Status(Code::kUnsupported, str_cat(current_, ": ", what, " has size ", ir::to_text(size), " without an upper bound; export with a maximum (Dim(max=...))"));
+    }
+    if (range.max > INT32_MAX) return Status(Code::kUnsupported, str_cat(current_, ": ", what, " has size ", ir::to_text(size), " up to ", range.max, ", the format holds 2^31-1"));
+    spec.sizes.push_back(std::max<int64_t>(range.max, 0));
+    if (!size.is_const()) spec.dynamism = format::Dynamism::kBounded;
+  }
+  if (options_.profile == Profile::kPteron) {
+    spec.dim_order = dim_order_of(type);
+  } else {
+    spec.dim_order.resize(type.sizes.size());
+    std::iota(spec.dim_order.begin(), spec.dim_order.end(), uint8_t{0});
+  }
+  *dim_order = spec.dim_order;
+  return spec;
+}
+
+namespace {
+
+std::vector<Expr> strides_in_order(std::span<const Expr> sizes, std::span<const uint8_t> dim_order) {
+  std::vector<Expr> strides(sizes.size(), Expr(1));
+  Expr stride = 1;
+  for (size_t i = sizes.size(); i-- > 0;) {
+    strides[dim_order[i]] = stride;
+    stride = stride * dim_max(sizes[dim_order[i]], 1);
+  }
+  return strides;
+}
+
+Result<uint64_t> bytes_of(const format::TensorSpec& spec, std::string_view where) {
+  int64_t count = 0;
+  uint64_t bytes = 0;
+  if (!checked_numel(spec.sizes, &count) || !checked_mul(static_cast<uint64_t>(count), static_cast<uint64_t>(dtype_size(spec.dtype)), &bytes)) {
+    return Status(Code::kUnsupported, str_cat(where, ": a tensor of shape ", str_list(spec.sizes), " is too large"));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Placement MethodEmitter::whole(uint32_t root, int32_t value, const TensorType& type, const std::vector<uint8_t>& dim_order) {
+  return {root, {type.sizes, strides_in_order(type.sizes, dim_order), 0}, value};
+}
+
+Result<Placement> MethodEmitter::new_planned(const TensorType& type, std::string_view what) {
+  std::vector<uint8_t> dim_order;
+  PTERON_ASSIGN(format::TensorSpec spec, tensor_spec(type, what, &dim_order));
+  PTERON_ASSIGN(const uint64_t bytes, bytes_of(spec, current_));
+  spec.allocation = format::Allocation{};
+  const int32_t value = add_value(std::move(spec));
+  const auto root = static_cast<uint32_t>(roots_.size());
+  roots_.push_back({value, true, false, false, bytes, position(), position()});
+  return whole(root, value, type, dim_order);
+}
+
+Result<Placement> MethodEmitter::place_constant(ir::ConstantId id) {
+  const auto found = constant_places_.find(id.index);
+  if (found != constant_places_.end()) return found->second;
+  const ir::Constant& c = program_[id];
+  TensorType type{c.dtype, {c.sizes.begin(), c.sizes.end()}, {c.strides.begin(), c.strides.end()}, {}};
+  std::vector<uint8_t> dim_order;
+  PTERON_ASSIGN(format::TensorSpec spec, tensor_spec(type, c.name, &dim_order));
+  PTERON_ASSIGN(spec.data_index, pool_.constant(id, dim_order));
+  const int32_t value = add_value(std::move(spec));
+  const auto root = static_cast<uint32_t>(roots_.size());
+  roots_.push_back({value, false, true, false, c.size_bytes(), 0, 0});
+  const Placement place = whole(root, value, type, dim_order);
+  constant_places_.emplace(id.index, place);
+  return place;
+}
+
+Result<Placement> MethodEmitter::placement(const ir::Graph& graph, ValueId id) {
+  const ir::Value& value = graph[id];
+  const auto found = scopes_.back().find(id.index);
+  if (found != scopes_.back().end()) return found->second;
+  if (value.constant.valid()) return place_constant(value.constant);
+  return Status(Code::kInternal, str_cat(current_, ": value ", value.name, " is used before it is made"));
+}
+
+Result<int32_t> MethodEmitter::tensor_value(const ir::Graph& graph, ValueId id) {
+  PTERON_ASSIGN(const Placement place, placement(graph, id));
+  touch(place.root);
+  return place.value;
+}
+
+Status MethodEmitter::emit_inputs() {
+  for (size_t i = 0; i < method_.graph.inputs.size(); ++i) {
+    const ir::Input& input = method_.graph.inputs[i];
+    current_ = str_cat("input ", input.name);
+    if (!input.value.valid()) {
+      if (const auto* e = std::get_if<Expr>(&input.literal)) {
+        // A slot of its own: the caller sets it, so it is no shared constant.
+        if (e->type() == ir::ExprType::kFloat) {
+          plan_.inputs.push_back(add_value(ir::number_of(*e)));
+        } else if (e->type() == ir::ExprType::kBool) {
+          plan_.inputs.push_back(add_value(ir::number_of(*e) != 0));
+        } else {
+          plan_.inputs.push_back(add_value(e->value()));
+        }
+      } else if (const auto* text = std::get_if<std::string>(&input.literal)) {
+        plan_.inputs.push_back(add_value(*text));
+      } else {
+        plan_.inputs.push_back(add_value(format::NullValue{}));
+      }
+      continue;
+    }
+    const ir::Value& value = method_.graph[input.value];
+    if (value.kind == ir::ValueKind::kScalar) {
+      const ir::ExprType type = value.scalar.type();
+      const int32_t slot = type == ir::ExprType::kFloat ? add_value(0.0) : type == ir::ExprType::kBool ? add_value(false) : add_value(int64_t{0});
+      plan_.inputs.push_back(slot);
+      define_symbol(value.scalar, slot);
+      continue;
+    }
+    std::vector<uint8_t> dim_order;
+    PTERON_ASSIGN(format::TensorSpec spec, tensor_spec(value.type, "it", &dim_order));
+    PTERON_ASSIGN(const uint64_t bytes, bytes_of(spec, current_));
+    // Our runtime binds the caller's tensor; the official one copies it into planned memory.
+    const bool planned = options_.profile == Profile::kExecutorch;
+    if (planned) spec.allocation = format::Allocation{};
+    const int32_t slot = add_value(std::move(spec));
+    plan_.inputs.push_back(slot);
+    const auto root = static_cast<uint32_t>(roots_.size());
+    roots_.push_back({slot, planned, true, false, bytes, 0, 0});
+    scopes_.back().emplace(input.value.index, whole(root, slot, value.type, dim_order));
+    define_symbols(value.type, slot);
+  }
+  for (const ir::InputMutation& mutation : method_.graph.input_mutations) {
+    const ValueId id = method_.graph.inputs[mutation.input].value;
+    roots_[scopes_.back().at(id.index).root].writable_input = true;
+  }
+  return ok_status();
+}
+
+Status MethodEmitter::emit_states() {
+  for (const ir::State& state : method_.graph.states) {
+    current_ = str_cat("buffer ", state.name);
+    PTERON_ASSIGN(Placement place, new_planned(ir::contiguous_type(method_.graph[state.value].type.dtype, method_.graph[state.value].type.sizes), "it"));
+    roots_[place.root].persistent = true;
+    roots_[place.root].writable_input = true;
+    PTERON_ASSIGN(std::get<format::TensorSpec>(plan_.values[static_cast<size_t>(place.value)]).data_index, pool_.initial_state(state.initial));
+    scopes_.back().emplace(state.value.index, std::move(place));
+  }
+  return ok_status();
+}
+
+Status MethodEmitter::emit_nodes(const ir::Graph& graph) {
+  for (const ir::NodeId id : graph.order) {
+    const ir::Node& node = graph[id];
+    current_ = node.source.empty() ? str_cat("node ", node.name) : str_cat("node ", node.name, " (", node.source, ")");
+    PTERON_TRY(emit_node(graph, node));
+  }
+  return ok_status();
+}
+
+Status MethodEmitter::emit_node(const ir::Graph& graph, const ir::Node& node) {
+  if (node.op->has(ir::kRegion)) return emit_control(graph, node);
+  if (node.op->has(ir::kAlias)) {
+    const auto* self = std::get_if<ValueId>(&node.args[0]);
+    if (self == nullptr) return Status(Code::kInternal, str_cat(current_, ": an alias of nothing"));
+    PTERON_ASSIGN(Placement place, placement(graph, *self));
+    scopes_.back().emplace(node.outputs[0].index, std::move(place));
+    return ok_status();
+  }
+  if (node.op->is_view()) return emit_view(graph, node);
+  return emit_call(graph, node);
+}
+
+Result<std::optional<int32_t>> MethodEmitter::view_value(const Placement& base, const ViewLayout& layout, const TensorType& type) {
+  const Root& root = roots_[base.root];
+  TensorType actual{type.dtype, layout.sizes, layout.strides, type.device};
+  const std::vector<uint8_t> order = dim_order_of(actual);
+  const bool dense = strides_in_order(layout.sizes, order) == layout.strides ||
+                     [&] {  // strides of dims of size 1 do not matter
+                       const std::vector<Expr> strides = strides_in_order(layout.sizes, order);
+                       for (size_t d = 0; d < strides.size(); ++d) {
+                         if (!dim_is(layout.sizes[d], 1) && !(strides[d] == layout.strides[d])) return false;
+                       }
+                       return true;
+                     }();
+  const bool row_major = std::is_sorted(order.begin(), order.end());
+  if (dense && layout.offset.is_const() && actual.is_static() && root.planned && (row_major || options_.profile == Profile::kPteron)) {
+    format::TensorSpec spec;
+    spec.dtype = type.dtype;
+    for (const Expr& size : layout.sizes) spec.sizes.push_back(size.value());
+    spec.dim_order = order;
+    spec.allocation = format::Allocation{};
+    const int32_t value = add_value(std::move(spec));
+    aliases_.push_back({value, base.root, static_cast<uint64_t>(layout.offset.value()) * dtype_size(type.dtype)});
+    return std::optional<int32_t>(value);
+  }
+  if (options_.profile != Profile::kPteron) return std::optional<int32_t>();
+  std::vector<uint8_t> ignored;
+  PTERON_ASSIGN(format::TensorSpec spec, tensor_spec(actual, "a view", &ignored));
+  PTERON_ASSIGN(const int32_t sizes, expr_list(layout.sizes, BaseType::kInt));
+  PTERON_ASSIGN(const int32_t strides, expr_list(layout.strides, BaseType::kInt));
+  PTERON_ASSIGN(const int32_t offset, expr_value(layout.offset));
+  const int32_t value = add_value(std::move(spec));
+  touch(base.root);
+  call("pteron::view_strided.out", {root.value, sizes, strides, offset, value, value});
+  return std::optional<int32_t>(value);
+}
+
+Status MethodEmitter::emit_view(const ir::Graph& graph, const ir::Node& node) {
+  const auto* self = std::get_if<ValueId>(&node.args[0]);
+  if (self == nullptr) return Status(Code::kInternal, str_cat(current_, ": a view of nothing"));
+  PTERON_ASSIGN(const Placement base, placement(graph, *self));
+  const ir::NodeView view(graph, *node.op, node.args);
+  const DType base_dtype = graph[*self].type.dtype;
+  std::vector<Placement> results;
+  for (size_t k = 0; k < node.outputs.size(); ++k) {
+    const TensorType& type = graph[node.outputs[k]].type;
+    ViewLayout layout;
+    if (dtype_size(type.dtype) != dtype_size(base_dtype) || !node.op->def.view(view, base.layout, k, &layout)) break;
+    PTERON_ASSIGN(const std::optional<int32_t> value, view_value(base, layout, type));
+    if (!value) break;
+    results.push_back({base.root, std::move(layout), *value});
+  }
+  if (results.size() != node.outputs.size()) return emit_call(graph, node);
+  for (size_t k = 0; k < results.size(); ++k) scopes_.back().emplace(node.outputs[k].index, std::move(results[k]));
+  return ok_status();
+}
+
+Result<std::vector<int32_t>> MethodEmitter::call_args(const ir::Graph& graph, const ir::Node& node) {
+  const auto& schema = node.op->schema.args;
+  const bool factory = node.op->schema.find("pin_memory") >= 0 || node.op->schema.find("layout") >= 0;
+  std::vector<int32_t> args;
+  for (size_t i = 0; i < schema.size(); ++i) {
+    const std::string& name = schema[i].name;
+    if (factory && (name == "dtype" || name == "layout" || name == "device" || name == "pin_memory")) continue;
+    const Arg& arg = node.args[i];
+    int32_t value = -1;
+    if (std::holds_alternative<std::monostate>(arg) || std::holds_alternative<Device>(arg)) {
+      value = null_value();
+    } else if (const auto* id = std::get_if<ValueId>(&arg)) {
+      if (!id->valid()) {
+        value = null_value();
+      } else if (graph[*id].kind == ir::ValueKind::kScalar) {
+        PTERON_ASSIGN(value, expr_value(graph[*id].scalar));
+      } else {
+        PTERON_ASSIGN(value, tensor_value(graph, *id));
+      }
+    } else if (const auto* ids = std::get_if<std::vector<ValueId>>(&arg)) {
+      std::vector<int32_t> items;
+      for (const ValueId item : *ids) {
+        if (!item.valid()) {
+          items.push_back(-1);
+          continue;
+        }
+        PTERON_ASSIGN(const int32_t tensor, tensor_value(graph, item));
+        items.push_back(tensor);
+      }
+      value = schema[i].type.optional_elements ? add_value(format::OptionalTensorListValue{std::move(items)})
+                                               : add_value(format::TensorListValue{std::move(items)});
+    } else if (const auto* e = std::get_if<Expr>(&arg)) {
+      if (schema[i].type.list) {
+        PTERON_ASSIGN(value, expr_list({*e}, schema[i].type.base));
+      } else {
+        PTERON_ASSIGN(value, expr_as(*e, schema[i].type.base));
+      }
+    } else if (const auto* list = std::get_if<std::vector<Expr>>(&arg)) {
+      PTERON_ASSIGN(value, expr_list(*list, schema[i].type.base));
+    } else if (const auto* text = std::get_if<std::string>(&arg)) {
+      value = string_value(*text);
+    } else if (const auto* dtype = std::get_if<DType>(&arg)) {
+      value = int_value(static_cast<int64_t>(*dtype));
+    } else if (const auto* format = std::get_if<ir::MemoryFormat>(&arg)) {
+      value = int_value(static_cast<int64_t>(*format));
+    } else if (const auto* layout = std::get_if<ir::Layout>(&arg)) {
+      value = int_value(static_cast<int64_t>(*layout));
+    } else {
+      return Status(Code::kUnsupported, str_cat(current_, ": ", node.op->name, ": argument '", name, "' is a complex number"));
+    }
+    args.push_back(value);
+  }
+  return args;
+}
+
+Status MethodEmitter::emit_call(const ir::Graph& graph, const ir::Node& node) {
+  if (node.op->kernel.empty()) return Status(Code::kInternal, str_cat(current_, ": ", node.op->name, " has no kernel"));
+  PTERON_ASSIGN(std::vector<int32_t> args, call_args(graph, node));
+  // Outs are made while the call is the next instruction; arguments were touched at this position, so they do not share memory with outs.
+  std::vector<int32_t> outs;
+  for (const ValueId id : node.outputs) {
+    const ir::Value& out = graph[id];
+    if (out.kind == ir::ValueKind::kScalar) {
+      const ir::ExprType type = out.scalar.type();
+      const int32_t slot = type == ir::ExprType::kFloat ? add_value(0.0) : type == ir::ExprType::kBool ? add_value(false) : add_value(int64_t{0});
+      outs.push_back(slot);
+      if (out.scalar.is_symbol()) {
+        define_symbol(out.scalar, slot);
+      } else if (!out.scalar.is_const()) {
+        computed_.back()[out.scalar.node()] = slot;
+      }
+      continue;
+    }
+    if (out.kind == ir::ValueKind::kNone) {
+      outs.push_back(null_value());
+      continue;
+    }
+    PTERON_ASSIGN(Placement place, new_planned(out.type, "its result"));
+    outs.push_back(place.value);
+    scopes_.back().emplace(id.index, std::move(place));
+  }
+  const bool list_result = node.op->schema.returns.size() == 1 && node.op->schema.returns[0].type.list;
+  if (list_result) {
+    const int32_t list = add_value(format::TensorListValue{outs});
+    args.push_back(list);
+    args.push_back(list);
+  } else {
+    args.insert(args.end(), outs.begin(), outs.end());
+    if (outs.size() == 1) args.push_back(outs[0]);
+    if (outs.size() > 1 && std::all_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) { return graph[id].kind == ir::ValueKind::kTensor; })) {
+      args.push_back(add_value(format::TensorListValue{outs}));
+    }
+  }
+  call(node.op->kernel, std::move(args));
+  size_t k = 0;
+  for (const ValueId id : node.outputs) {
+    if (graph[id].kind == ir::ValueKind::kTensor) define_symbols(graph[id].type, outs[k]);
+    ++k;
+  }
+  return ok_status();
+}
+
+Result<Placement> MethodEmitter::clone_of(const Placement& from, const TensorType& type) {
+  TensorType dense = ir::contiguous_type(type.dtype, type.sizes, type.device);
+  touch(from.root);
+  PTERON_ASSIGN(Placement to, new_planned(dense, "a copy"));
+  call("aten::clone.out", {from.value, null_value(), to.value, to.value});
+  return to;
+}
+
+Status MethodEmitter::emit_write_backs() {
+  const ir::Graph& graph = method_.graph;
+  struct WriteBack {
+    ValueId target, result;
+  };
+  std::vector<WriteBack> all;
+  for (const ir::State& state : graph.states) {
+    if (state.result.valid() && state.result != state.value) all.push_back({state.value, state.result});
+  }
+  for (const ir::InputMutation& mutation : graph.input_mutations) all.push_back({graph.inputs[mutation.input].value, mutation.result});
+  // Outputs and new values that still show the old bytes of something overwritten here are copied first.
+  std::vector<bool> overwritten(roots_.size(), false);
+  for (const WriteBack& w : all) overwritten[scopes_.back().at(w.target.index).root] = true;
+  const auto keep_old = [&](ValueId id) -> Status {
+    PTERON_ASSIGN(const Placement place, placement(graph, id));
+    if (place.root >= overwritten.size() || !overwritten[place.root]) return ok_status();
+    PTERON_ASSIGN(Placement copy, clone_of(place, graph[id].type));
+    scopes_.back()[id.index] = std::move(copy);
+    return ok_status();
+  };
+  for (const Arg& output : graph.outputs) {
+    const auto* id = std::get_if<ValueId>(&output);
+    if (id == nullptr || !id->valid() || graph[*id].kind != ir::ValueKind::kTensor) continue;
+    bool is_target = false;  // an overwritten input that is itself returned: the caller sees the old value only through a copy
+    for (const WriteBack& w : all) is_target = is_target || w.target == *id;
+    if (is_target) {
+      // Keep the input's own placement for the write-back; outputs use a copy under the same id.
+      PTERON_ASSIGN(const Placement place, placement(graph, *id));
+      PTERON_ASSIGN(Placement copy, clone_of(place, graph[*id].type));
+      old_values_[id->index] = std::move(copy);
+      continue;
+    }
+    PTERON_TRY(keep_old(*id));
+  }
+  for (const WriteBack& w : all) {
+    bool is_target = false;
+    for (const WriteBack& other : all) is_target = is_target || other.target == w.result;
+    if (is_target) {  // swaps: the new value of one buffer is the old value of another
+      PTERON_ASSIGN(const Placement place, placement(graph, w.result));
+      PTERON_ASSIGN(Placement copy, clone_of(place, graph[w.result].type));
+      swapped_[w.result.index] = std::move(copy);
+      continue;
+    }
+    PTERON_TRY(keep_old(w.result));
+  }
+  for (const WriteBack& w : all) {
+    const Placement target = scopes_.back().at(w.target.index);
+    const auto swapped = swapped_.find(w.result.index);
+    Placement from;
+    if (swapped != swapped_.end()) {
+      from = swapped->second;
+    } else {
+      PTERON_ASSIGN(from, placement(graph, w.result));
+    }
+    touch(from.root);
+    touch(target.root);
+    call("aten::copy_", {target.value, from.value, bool_value(false), target.value});
+  }
+  return ok_status();
+}
+
+Status MethodEmitter::emit_outputs() {
+  const ir::Graph& graph = method_.graph;
+  for (const Arg& output : graph.outputs) {
+    current_ = str_cat("output ", plan_.outputs.size());
+    int32_t value = -1;
+    if (const auto* id = std::get_if<ValueId>(&output); id != nullptr && id->valid()) {
+      if (graph[*id].kind == ir::ValueKind::kScalar) {
+        PTERON_ASSIGN(value, expr_value(graph[*id].scalar));
+      } else {
+        const auto old = old_values_.find(id->index);
+        Placement place;
+        if (old != old_values_.end()) {
+          place = old->second;
+        } else {
+          PTERON_ASSIGN(place, placement(graph, *id));
+        }
+        roots_[place.root].persistent = roots_[place.root].persistent || !roots_[place.root].planned;
+        output_roots_.push_back(place.root);
+        value = place.value;
+      }
+    } else if (const auto* e = std::get_if<Expr>(&output)) {
+      PTERON_ASSIGN(value, expr_value(*e));
+    } else if (const auto* text = std::get_if<std::string>(&output)) {
+      value = string_value(*text);
+    } else {
+      value = null_value();
+    }
+    plan_.outputs.push_back(value);
+  }
+  for (const uint32_t root : output_roots_) roots_[root].last = position();
+  return ok_status();
+}
+
+Status MethodEmitter::finish_plan(MethodReport* report) {
+  const uint32_t end = position();
+  std::vector<plan::BufferRequest> requests;
+  std::vector<uint32_t> owners;
+  for (uint32_t i = 0; i < roots_.size(); ++i) {
+    Root& root = roots_[i];
+    if (!root.planned) continue;
+    requests.push_back({root.size_bytes, root.persistent ? 0 : root.first, root.persistent ? end : root.last});
+    owners.push_back(i);
+  }
+  PTERON_ASSIGN(const plan::MemoryPlan memory, plan::plan_memory(requests, {options_.alignment_bytes}));
+  std::vector<uint64_t> offset_of_root(roots_.size(), 0);
+  for (size_t i = 0; i < owners.size(); ++i) {
+    offset_of_root[owners[i]] = memory.offsets[i];
+    std::get<format::TensorSpec>(plan_.values[static_cast<size_t>(roots_[owners[i]].value)]).allocation = format::Allocation{1, memory.offsets[i]};
+  }
+  for (const Alias& alias : aliases_) {
+    std::get<format::TensorSpec>(plan_.values[static_cast<size_t>(alias.value)]).allocation =
+        format::Allocation{1, offset_of_root[alias.root] + alias.offset_bytes};
+  }
+  if (!owners.empty()) plan_.arenas.push_back({static_cast<int64_t>(memory.arena_bytes), {}});
+  report->name = method_.name;
+  report->arena_bytes = memory.arena_bytes;
+  report->lower_bound_bytes = memory.lower_bound_bytes;
+  report->instruction_count = plan_.instructions.size();
+  for (const auto& [id, place] : constant_places_) report->constant_bytes += roots_[place.root].size_bytes;
+  return ok_status();
+}
+
+Result<format::PlanSpec> MethodEmitter::run(MethodReport* report) {
+  plan_.name = method_.name;
+  plan_.input_spec = method_.in_spec;
+  plan_.output_spec = method_.out_spec;
+  scopes_.emplace_back();
+  computed_.emplace_back();
+  PTERON_TRY(emit_inputs());
+  PTERON_TRY(emit_states());
+  PTERON_TRY(emit_nodes(method_.graph));
+  PTERON_TRY(emit_write_backs());
+  PTERON_TRY(emit_outputs());
+  PTERON_TRY(finish_plan(report));
+  return std::move(plan_);
+}
+
+}  // namespace pteron::emit

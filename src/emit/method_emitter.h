@@ -1,0 +1,172 @@
+// MethodEmitter: builds the values and instructions of one method. Internal to the emit room; control flow is in control.cpp,
+// expressions in scalars.cpp, tensors and calls in method_emitter.cpp.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "emit/emit.h"
+#include "format/program.h"
+#include "ir/builder.h"
+#include "ir/graph.h"
+#include "plan/plan.h"
+
+namespace pteron::emit {
+
+/// Constants of the whole program, shared by its methods.
+class ConstantPool {
+ public:
+  explicit ConstantPool(const ir::Program& program) : program_(program) {}
+  /// Index (from 1) in ProgramSpec::constants of a constant stored in `dim_order`.
+  Result<uint32_t> constant(ir::ConstantId id, const std::vector<uint8_t>& dim_order);
+  /// Index (from 1) in ProgramSpec::initial_states; 0 if all its bytes are zero (planned memory starts as zeros).
+  Result<uint32_t> initial_state(ir::ConstantId id);
+
+  std::vector<format::Payload> constants;
+  std::vector<format::Payload> initial_states;
+
+ private:
+  Result<format::Payload> payload(ir::ConstantId id, const std::vector<uint8_t>& dim_order) const;
+  const ir::Program& program_;
+  std::map<std::pair<uint32_t, std::vector<uint8_t>>, uint32_t> constant_index_;
+};
+
+/// Memory that one or several tensor values live in.
+struct Root {
+  int32_t value = -1;       ///< the tensor value that owns the memory
+  bool planned = false;     ///< has a place in the arena
+  bool persistent = false;  ///< lives through the whole call (states, planned inputs)
+  bool writable_input = false;  ///< state or mutated input: its bytes change at the end of the call
+  uint64_t size_bytes = 0;
+  uint32_t first = 0, last = 0;
+};
+
+/// Placement::root of scalar slots.
+inline constexpr uint32_t kNoRoot = 0xffffffffu;
+
+/// Where a tensor value of the graph lives.
+struct Placement {
+  uint32_t root = 0;
+  ir::ViewLayout layout;    ///< sizes, strides and offset in the root's memory
+  int32_t value = -1;       ///< value index to use as an argument
+};
+
+class MethodEmitter {
+ public:
+  MethodEmitter(const ir::Program& program, const ir::Method& method, const EmitOptions& options, ConstantPool& pool)
+      : program_(program), method_(method), options_(options), pool_(pool) {}
+
+  Result<format::PlanSpec> run(MethodReport* report);
+
+ private:
+  using Scope = std::unordered_map<uint32_t, Placement>;  // ValueId of the current graph -> placement
+
+  // Graph walk (method_emitter.cpp).
+  Status emit_inputs();
+  Status emit_states();
+  Status emit_nodes(const ir::Graph& graph);
+  Status emit_node(const ir::Graph& graph, const ir::Node& node);
+  Status emit_view(const ir::Graph& graph, const ir::Node& node);
+  Status emit_call(const ir::Graph& graph, const ir::Node& node);
+  Status emit_write_backs();
+  Status emit_outputs();
+  Status finish_plan(MethodReport* report);
+
+  // Control flow (control.cpp).
+  Status emit_control(const ir::Graph& graph, const ir::Node& node);
+  Status emit_cond(const ir::Graph& graph, const ir::Node& node);
+  Status emit_while(const ir::Graph& graph, const ir::Node& node);
+  Status emit_scan(const ir::Graph& graph, const ir::Node& node, const std::vector<ir::ValueId>& initial, const std::vector<ir::ValueId>& xs,
+                   const std::vector<ir::ValueId>& extra);
+  uint32_t jump_if_false(int32_t condition);
+  void land(uint32_t jump);
+  void close_loop(uint32_t begin);
+  /// A tensor or scalar slot that branches and iterations write.
+  Result<Placement> result_slot(const ir::Value& value);
+  Status store(const ir::Graph& graph, const ir::Arg& from, const Placement& to);
+  Result<std::vector<Placement>> start_carries(const ir::Graph& graph, const std::vector<ir::ValueId>& initial);
+  Status store_carries(const ir::Graph& region, const std::vector<Placement>& carries);
+  /// Emits a region's nodes: its first inputs are `bound`, the others operands of the outer graph. leave_region() ends it.
+  Status enter_region(const ir::Graph& graph, const ir::Graph& region, const std::vector<ir::Arg>& operands, const std::vector<Placement>& bound);
+  void leave_region();
+
+  // Tensors (method_emitter.cpp).
+  Result<Placement> placement(const ir::Graph& graph, ir::ValueId id);
+  Result<int32_t> tensor_value(const ir::Graph& graph, ir::ValueId id);
+  Result<Placement> new_planned(const ir::TensorType& type, std::string_view what);
+  Result<format::TensorSpec> tensor_spec(const ir::TensorType& type, std::string_view what, std::vector<uint8_t>* dim_order);
+  Result<Placement> place_constant(ir::ConstantId id);
+  Placement whole(uint32_t root, int32_t value, const ir::TensorType& type, const std::vector<uint8_t>& dim_order);
+  /// A value index for `layout` in the root of `base`: an alias with a shifted offset, or a view_strided call. Nothing if the profile
+  /// cannot express it.
+  Result<std::optional<int32_t>> view_value(const Placement& base, const ir::ViewLayout& layout, const ir::TensorType& type);
+  void touch(uint32_t root);
+  Result<Placement> clone_of(const Placement& from, const ir::TensorType& type);
+
+  // Scalars (scalars.cpp).
+  int32_t null_value();
+  int32_t int_value(int64_t value);
+  int32_t bool_value(bool value);
+  int32_t double_value(double value);
+  int32_t string_value(const std::string& value);
+  int32_t add_value(format::ValueSpec value);
+  int32_t int_list(std::vector<int64_t> items);
+  Result<int32_t> expr_value(ir::Expr e);
+  Result<int32_t> expr_as(ir::Expr e, ir::BaseType base);
+  Result<int32_t> expr_list(const std::vector<ir::Expr>& list, ir::BaseType base);
+  Result<int32_t> prim(std::string_view name, const std::vector<int32_t>& args, format::ValueSpec out);
+  void define_symbols(const ir::TensorType& type, int32_t tensor);
+  void define_symbol(ir::Expr symbol, int32_t value);
+
+  // Instructions.
+  int32_t op_index(std::string_view kernel);
+  void call(std::string_view kernel, std::vector<int32_t> args);
+  uint32_t position() const { return static_cast<uint32_t>(plan_.instructions.size()); }
+
+  Result<std::vector<int32_t>> call_args(const ir::Graph& graph, const ir::Node& node);
+
+  const ir::Program& program_;
+  const ir::Method& method_;
+  const EmitOptions& options_;
+  ConstantPool& pool_;
+  format::PlanSpec plan_;
+  std::vector<Root> roots_;
+  struct Alias {
+    int32_t value;
+    uint32_t root;
+    uint64_t offset_bytes;
+  };
+  std::vector<Alias> aliases_;
+  std::vector<Scope> scopes_;                       // one per graph being emitted, innermost last
+  std::unordered_map<uint32_t, Placement> constant_places_;
+  std::unordered_map<std::string, int32_t> op_indices_;
+  // Scalar caches. Constant slots are shared; run-time slots are per expression and scope.
+  std::map<int64_t, int32_t> ints_;
+  std::map<uint64_t, int32_t> doubles_;
+  std::map<bool, int32_t> bools_;
+  std::map<std::string, int32_t> strings_;
+  std::map<std::vector<int64_t>, int32_t> int_lists_;
+  int32_t null_ = -1;
+  struct SymbolSource {
+    int32_t value = -1;   // scalar value, or tensor whose dim carries it
+    int dim = -1;         // -1: `value` is the scalar itself
+    int64_t scale = 1, shift = 0;  // size = scale * symbol + shift
+  };
+  std::unordered_map<const ir::ExprNode*, SymbolSource> symbol_sources_;
+  std::vector<std::unordered_map<const ir::ExprNode*, int32_t>> computed_;  // expression slots, one map per block
+  std::unordered_map<uint32_t, Placement> old_values_;  // copies of overwritten values that are outputs
+  std::unordered_map<uint32_t, Placement> swapped_;     // copies of overwritten values that are new values elsewhere
+  std::unordered_map<size_t, Placement> moved_carries_;
+  std::vector<uint32_t> output_roots_;
+  std::string current_;  // "node conv (net.py:3)" for messages
+};
+
+/// Storage order of a type's dims (outermost first) if its strides are dense; row-major order otherwise.
+std::vector<uint8_t> dim_order_of(const ir::TensorType& type);
+/// True if a layout is row-major without gaps.
+bool is_dense(const ir::ViewLayout& layout);
+
+}  // namespace pteron::emit

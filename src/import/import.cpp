@@ -1,0 +1,249 @@
+// The steps of an import: open, check versions, read ranges, signature, graph, results.
+#include "import/import.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/str_cat.h"
+#include "import/graph_reader.h"
+#include "import/signature.h"
+
+namespace pteron::importer {
+
+namespace {
+
+constexpr int64_t kSchemaMajor = 8;
+constexpr int64_t kNewestMinor = 20;  // torch 2.14
+
+using ir::Arg;
+using ir::ValueId;
+
+Status invalid(std::string message) { return Status(Code::kInvalidFile, std::move(message)); }
+
+Status check_version(JsonValue program, LogSink* log) {
+  JsonValue version, field;
+  int64_t major = -1, minor = 0;
+  if (json_field(program, "schema_version", &version) && json_field(version, "major", &field)) json_int(field, &major);
+  if (json_field(version, "minor", &field)) json_int(field, &minor);
+  if (major != kSchemaMajor) {
+    return invalid(str_cat("schema version ", major, ".", minor, " (torch ", json_text(program, "torch_version"), "), version ", kSchemaMajor,
+                           " is expected"));
+  }
+  if (minor > kNewestMinor && log != nullptr) {
+    log->log(LogLevel::kWarning, str_cat("schema version ", major, ".", minor, " is newer than ", kSchemaMajor, ".", kNewestMinor, ", which was tested"));
+  }
+  return ok_status();
+}
+
+std::unordered_map<std::string, ir::Range> read_ranges(JsonValue program) {
+  std::unordered_map<std::string, ir::Range> ranges;
+  for (const JsonMember& member : json_members(program, "range_constraints")) {
+    ir::Range range;
+    JsonValue bound;
+    if (json_field(member.value, "min_val", &bound)) json_int(bound, &range.min);
+    if (json_field(member.value, "max_val", &bound)) json_int(bound, &range.max);
+    if (range.min <= range.max) ranges.emplace(std::string(member.key), range);  // keys that are expressions match no symbol
+  }
+  return ranges;
+}
+
+/// Reads the parts of a signature into a graph.
+class SignatureReader {
+ public:
+  SignatureReader(ImportContext& context, GraphReader& reader, JsonValue graph_module) : context_(context), reader_(reader), module_(graph_module) {}
+
+  Status read(ir::Method* method) {
+    JsonValue graph, signature;
+    if (!json_field(module_, "graph", &graph) || !json_field(module_, "signature", &signature)) return invalid("graph or signature is missing");
+    const std::vector<JsonValue> inputs = json_items(graph, "inputs"), input_specs = json_items(signature, "input_specs");
+    const std::vector<JsonValue> outputs = json_items(graph, "outputs"), output_specs = json_items(signature, "output_specs");
+    if (inputs.size() != input_specs.size() || outputs.size() != output_specs.size()) {
+      return invalid(str_cat(inputs.size(), " graph inputs with ", input_specs.size(), " specifications, ", outputs.size(), " graph outputs with ",
+                             output_specs.size()));
+    }
+    read_specifications(method);
+    for (const JsonValue spec : output_specs) find_mutated(spec);
+    for (size_t i = 0; i < inputs.size(); ++i) PTERON_TRY(read_input(input_specs[i], inputs[i]));
+    name_inputs();
+    find_input_symbols();
+    PTERON_TRY(reader_.read_nodes());
+    for (size_t i = 0; i < outputs.size(); ++i) PTERON_TRY(read_output(output_specs[i], outputs[i]));
+    return ok_status();
+  }
+
+ private:
+  /// Pytree texts and argument names of the root module.
+  void read_specifications(ir::Method* method) {
+    for (const JsonValue entry : json_items(module_, "module_call_graph")) {
+      JsonValue signature;
+      if (!json_text(entry, "fqn").empty() || !json_field(entry, "signature", &signature)) continue;
+      method->in_spec = std::string(json_text(signature, "in_spec"));
+      method->out_spec = std::string(json_text(signature, "out_spec"));
+      argument_names_ = argument_names(method->in_spec, json_items(signature, "forward_arg_names"));
+      return;
+    }
+  }
+
+  void find_mutated(JsonValue spec) {
+    JsonValue part;
+    if (json_field(spec, "buffer_mutation", &part)) mutated_.insert(json_text(part, "buffer_name"));
+    if (json_field(spec, "parameter_mutation", &part)) mutated_.insert(json_text(part, "parameter_name"));
+  }
+
+  Status read_input(JsonValue spec, JsonValue input) {
+    std::string_view tag;
+    JsonValue part, field;
+    if (!json_union(spec, &tag, &part)) return invalid("an input specification is expected");
+    std::string_view name;
+    if (json_field(part, "arg", &field)) name = json_text(field, "name");
+    if (tag == "parameter") return read_payload_input(name, {json_text(part, "parameter_name"), ir::Constant::Origin::kParameter, false});
+    if (tag == "buffer") {
+      bool persistent = true;
+      if (json_field(part, "persistent", &field)) json_bool(field, &persistent);
+      const std::string_view fqn = json_text(part, "buffer_name");
+      const bool in_constants = persistent ? !context_.weights.has(fqn) && context_.constants.has(fqn) : !context_.weights.has(fqn) || context_.constants.has(fqn);
+      return read_payload_input(name, {fqn, ir::Constant::Origin::kBuffer, in_constants});
+    }
+    if (tag == "tensor_constant") return read_payload_input(name, {json_text(part, "tensor_constant_name"), ir::Constant::Origin::kConstant, true});
+    if (tag == "custom_obj") return ok_status();  // nodes that use it are refused by name
+    if (tag == "token") {
+      reader_.define_token(name);
+      return ok_status();
+    }
+    if (tag == "constant_input") {
+      ir::Input literal{std::string(json_text(part, "name")), {}, {}};
+      if (!json_field(part, "value", &field)) return invalid("constant_input without a value");
+      PTERON_ASSIGN(literal.literal, reader_.argument(field));
+      reader_.graph().inputs.push_back(std::move(literal));
+      return ok_status();
+    }
+    if (tag == "user_input") return read_user_input(input);
+    return Status(Code::kUnsupported, str_cat("an input of kind ", tag));
+  }
+
+  Status read_payload_input(std::string_view name, const PendingConstant& pending) {
+    ir::Graph& graph = reader_.graph();
+    if (!mutated_.contains(pending.fqn)) {
+      reader_.define_pending(name, pending);
+      return ok_status();
+    }
+    PTERON_ASSIGN(const ir::ConstantId initial, reader_.add_constant(pending));
+    ir::Constant& constant = context_.program[initial];
+    constant.mutable_elsewhere = true;
+    PTERON_ASSIGN(ir::TensorType type, reader_.tensor_type(name));
+    const std::vector<ir::Expr> sizes(constant.sizes.begin(), constant.sizes.end());
+    if (type.sizes != sizes || type.dtype != constant.dtype) return invalid(str_cat("buffer '", pending.fqn, "': its value and its payload differ in type"));
+    const ValueId id = graph.add_tensor(std::move(type), name);
+    reader_.define(name, id);
+    states_.emplace(pending.fqn, graph.states.size());
+    graph.states.push_back({std::string(pending.fqn), id, id, initial});
+    return ok_status();
+  }
+
+  Status read_user_input(JsonValue input) {
+    ir::Graph& graph = reader_.graph();
+    std::string_view tag;
+    JsonValue payload;
+    if (!json_union(input, &tag, &payload)) return invalid("a graph input is expected");
+    ir::Input made;
+    std::string_view name;
+    if (tag == "as_tensor") {
+      name = json_text(payload, "name");
+      PTERON_ASSIGN(ir::TensorType type, reader_.tensor_type(name));
+      made.value = graph.add_tensor(std::move(type), name);
+      reader_.define(name, made.value);
+    } else if (tag == "as_sym_int" || tag == "as_sym_float" || tag == "as_sym_bool") {
+      name = json_text(payload, "as_name");
+      PTERON_ASSIGN(const ir::Expr e, reader_.symbolic(name));
+      made.value = graph.add_scalar(e, name);
+    } else {
+      PTERON_ASSIGN(made.literal, reader_.argument(input));
+    }
+    made.name = std::string(name);
+    if (!name.empty()) positions_.emplace(name, graph.inputs.size());
+    graph.inputs.push_back(std::move(made));
+    return ok_status();
+  }
+
+  /// Placeholder names, replaced by the argument's own name where the specification tells it (they differ after a collision).
+  void name_inputs() {
+    auto& inputs = reader_.graph().inputs;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (argument_names_.size() == inputs.size() && !argument_names_[i].empty()) inputs[i].name = argument_names_[i];
+      if (inputs[i].name.empty()) inputs[i].name = str_cat("input_", i);
+    }
+  }
+
+  void find_input_symbols() {
+    ir::Graph& graph = reader_.graph();
+    const auto note = [&](const ir::Expr& e) {
+      for (const ir::Expr& symbol : ir::symbols_in(e)) context_.input_symbols.insert(symbol.node());
+    };
+    for (const ir::Input& input : graph.inputs) {
+      if (!input.value.valid()) continue;
+      const ir::Value& value = graph[input.value];
+      note(value.scalar);
+      for (const ir::Expr& size : value.type.sizes) note(size);
+    }
+  }
+
+  Status read_output(JsonValue spec, JsonValue output) {
+    ir::Graph& graph = reader_.graph();
+    std::string_view tag;
+    JsonValue part;
+    if (!json_union(spec, &tag, &part)) return invalid("an output specification is expected");
+    if (tag == "token") return ok_status();
+    auto arg = reader_.argument(output);
+    if (!arg.ok()) return std::move(arg).status().with_context("output");
+    if (tag == "buffer_mutation" || tag == "parameter_mutation") {
+      const auto state = states_.find(json_text(part, tag == "buffer_mutation" ? "buffer_name" : "parameter_name"));
+      const auto* id = std::get_if<ValueId>(&*arg);
+      if (state == states_.end() || id == nullptr) return invalid(str_cat(tag, " of a buffer that is no input"));
+      graph.states[state->second].result = *id;
+      return ok_status();
+    }
+    if (tag == "user_input_mutation") {
+      const auto position = positions_.find(json_text(part, "user_input_name"));
+      const auto* id = std::get_if<ValueId>(&*arg);
+      if (position == positions_.end() || id == nullptr) return invalid("user_input_mutation of an input that does not exist");
+      graph.input_mutations.push_back({static_cast<uint32_t>(position->second), *id});
+      return ok_status();
+    }
+    graph.outputs.push_back(std::move(*arg));  // user_output, loss_output, gradients
+    return ok_status();
+  }
+
+  ImportContext& context_;
+  GraphReader& reader_;
+  JsonValue module_;
+  std::vector<std::string> argument_names_;
+  std::unordered_set<std::string_view> mutated_;
+  std::unordered_map<std::string_view, size_t> states_, positions_;
+};
+
+}  // namespace
+
+Status import_archive(std::shared_ptr<FileBytes> file, const ir::Catalog& catalog, const ImportOptions& options, ir::Program& program) {
+  PTERON_ASSIGN(const Archive archive, Archive::open(std::move(file)));
+  PTERON_ASSIGN(const std::string model, archive.choose_model(options.model));
+  const std::string path = str_cat("models/", model, ".json");
+  PTERON_ASSIGN(const JsonDocument document, archive.json(path));
+  PTERON_TRY(check_version(document.root(), options.log));
+  JsonValue graph_module, graph;
+  if (!json_field(document.root(), "graph_module", &graph_module) || !json_field(graph_module, "graph", &graph)) {
+    return invalid(str_cat(path, " has no graph_module with a graph"));
+  }
+  PTERON_ASSIGN(PayloadTable weights, PayloadTable::open(archive, model, "weights"));
+  PTERON_ASSIGN(PayloadTable constants, PayloadTable::open(archive, model, "constants"));
+  ImportContext context{archive, options, program, OperatorTable(catalog, program), ExprReader(program.exprs, read_ranges(document.root())),
+                        std::move(weights), std::move(constants), {}};
+  auto method = std::make_unique<ir::Method>(program);
+  method->name = options.method;
+  GraphReader reader(context, method->graph, graph);
+  SignatureReader signature(context, reader, graph_module);
+  if (Status status = signature.read(method.get()); !status.ok()) return std::move(status).with_context(path);
+  program.methods.push_back(std::move(method));
+  return ok_status();
+}
+
+}  // namespace pteron::importer
