@@ -1,0 +1,158 @@
+// Determinant and inverse by LU factorisation with partial pivoting, one matrix after the other. Table: kernel.cpp.
+#include <algorithm>
+#include <cmath>
+
+#include "base/str_cat.h"
+#include "ops/matmul/kernels.h"
+#include "tensor/dtype.h"
+
+namespace pteron::ops::matmul {
+namespace {
+
+using runtime::KernelContext;
+using runtime::Tensor;
+using runtime::Value;
+
+/// Swaps the row with the largest value of column `c` into place. Returns false if the column is zero.
+bool pivot(double* m, double* other, int64_t n, int64_t c, double* sign) {
+  int64_t best = c;
+  for (int64_t r = c + 1; r < n; ++r) {
+    if (std::abs(m[r * n + c]) > std::abs(m[best * n + c])) best = r;
+  }
+  if (best != c) {
+    std::swap_ranges(m + c * n, m + (c + 1) * n, m + best * n);
+    if (other != nullptr) std::swap_ranges(other + c * n, other + (c + 1) * n, other + best * n);
+    *sign = -*sign;
+  }
+  return m[c * n + c] != 0;
+}
+
+/// Makes m upper triangular, doing the same to `other`. Returns 0, or the 1-based column whose pivot is zero.
+int64_t eliminate(double* m, double* other, int64_t n, double* sign) {
+  int64_t info = 0;
+  for (int64_t c = 0; c < n; ++c) {
+    if (!pivot(m, other, n, c, sign)) {
+      if (info == 0) info = c + 1;
+      continue;
+    }
+    for (int64_t r = c + 1; r < n; ++r) {
+      const double factor = m[r * n + c] / m[c * n + c];
+      if (factor == 0) continue;
+      for (int64_t j = c; j < n; ++j) m[r * n + j] -= factor * m[c * n + j];
+      if (other == nullptr) continue;
+      for (int64_t j = 0; j < n; ++j) other[r * n + j] -= factor * other[c * n + j];
+    }
+  }
+  return info;
+}
+
+/// other = inverse(upper m) * other.
+void back_substitute(const double* m, double* other, int64_t n) {
+  for (int64_t r = n; r-- > 0;) {
+    for (int64_t k = r + 1; k < n; ++k) {
+      const double factor = m[r * n + k];
+      for (int64_t j = 0; j < n; ++j) other[r * n + j] -= factor * other[k * n + j];
+    }
+    for (int64_t j = 0; j < n; ++j) other[r * n + j] /= m[r * n + r];
+  }
+}
+
+/// Offset in elements of matrix `index` of a batch.
+int64_t batch_offset(const Tensor& t, int64_t index, int dims) {
+  int64_t offset = 0;
+  for (int d = dims - 1; d >= 0; --d) {
+    offset += index % t.size(d) * t.stride(d);
+    index /= t.size(d);
+  }
+  return offset;
+}
+
+template <typename T>
+void read_matrix(const Tensor& a, int64_t offset, int64_t n, double* m) {
+  const T* from = a.as<T>() + offset;
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < n; ++j) m[i * n + j] = static_cast<double>(from[i * a.stride(a.rank() - 2) + j * a.stride(a.rank() - 1)]);
+  }
+}
+
+Status check_square(const Tensor& a) {
+  if (a.rank() < 2 || a.size(a.rank() - 1) != a.size(a.rank() - 2)) {
+    return Status(Code::kInvalidInput, str_cat("expected square matrices, got ", shape_text(a.sizes())));
+  }
+  if (a.dtype() != DType::kFloat32 && a.dtype() != DType::kFloat64) {
+    return Status(Code::kUnsupported, str_cat("factorisation of ", dtype_name(a.dtype())));
+  }
+  return ok_status();
+}
+
+template <typename T>
+void determinants(const Tensor& a, const Tensor& out, double* m) {
+  const int64_t n = a.size(a.rank() - 1);
+  for (int64_t i = 0; i < out.numel(); ++i) {
+    read_matrix<T>(a, batch_offset(a, i, a.rank() - 2), n, m);
+    double det = 1;
+    eliminate(m, nullptr, n, &det);
+    for (int64_t d = 0; d < n; ++d) det *= m[d * n + d];
+    out.as<T>()[batch_offset(out, i, out.rank())] = static_cast<T>(det);
+  }
+}
+
+Status det_out(KernelContext& context, const Tensor& a, Tensor& out) {
+  PTERON_TRY(check_square(a));
+  PTERON_TRY(resize(out, a.sizes().first(static_cast<size_t>(a.rank() - 2))));
+  auto* m = reinterpret_cast<double*>(context.scratch.data());
+  if (a.dtype() == DType::kFloat32) {
+    determinants<float>(a, out, m);
+  } else {
+    determinants<double>(a, out, m);
+  }
+  return ok_status();
+}
+
+template <typename T>
+int64_t inverses(const Tensor& a, const Tensor& out, const Tensor& info, double* m) {
+  const int64_t n = a.size(a.rank() - 1);
+  double* inverse = m + n * n;
+  int64_t worst = 0;
+  for (int64_t i = 0; i < info.numel(); ++i) {
+    read_matrix<T>(a, batch_offset(a, i, a.rank() - 2), n, m);
+    std::fill(inverse, inverse + n * n, 0.0);
+    for (int64_t d = 0; d < n; ++d) inverse[d * n + d] = 1;
+    double sign = 1;
+    const int64_t failed = eliminate(m, inverse, n, &sign);
+    worst = std::max(worst, failed);
+    info.as<int32_t>()[batch_offset(info, i, info.rank())] = static_cast<int32_t>(failed);
+    back_substitute(m, inverse, n);
+    T* to = out.as<T>() + batch_offset(out, i, out.rank() - 2);
+    for (int64_t r = 0; r < n; ++r) {
+      for (int64_t c = 0; c < n; ++c) to[r * out.stride(out.rank() - 2) + c * out.stride(out.rank() - 1)] = static_cast<T>(inverse[r * n + c]);
+    }
+  }
+  return worst;
+}
+
+Status inverse_out(KernelContext& context, const Tensor& a, bool check_errors, Tensor& inverse, Tensor& info) {
+  PTERON_TRY(check_square(a));
+  PTERON_TRY(resize(inverse, a.sizes()));
+  PTERON_TRY(resize(info, a.sizes().first(static_cast<size_t>(a.rank() - 2))));
+  auto* m = reinterpret_cast<double*>(context.scratch.data());
+  const int64_t failed = a.dtype() == DType::kFloat32 ? inverses<float>(a, inverse, info, m) : inverses<double>(a, inverse, info, m);
+  if (check_errors && failed != 0) {
+    return Status(Code::kInvalidInput, str_cat("linalg.inv: the diagonal element ", failed, " is zero, the matrix is singular"));
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+Status det_kernel(KernelContext& context, std::span<Value* const> args) { return PTERON_KERNEL(det_out)(context, args); }
+Status inverse_kernel(KernelContext& context, std::span<Value* const> args) { return PTERON_KERNEL(inverse_out)(context, args); }
+
+size_t lu_workspace(std::span<Value* const> args) {
+  const Tensor& a = args[0]->tensor;
+  if (a.rank() < 2) return 0;
+  const auto n = static_cast<size_t>(a.size(a.rank() - 1));
+  return 2 * n * n * sizeof(double);
+}
+
+}  // namespace pteron::ops::matmul
