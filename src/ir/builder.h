@@ -70,6 +70,7 @@ struct InferredValue {
 class InferContext : public NodeView {
  public:
   InferContext(Graph& graph, const Op& op, std::span<const Arg> args) : NodeView(graph, op, args), exprs_(&graph.program->exprs) {}
+  using NodeView::exprs;
   ExprContext& exprs() { return *exprs_; }
   /// Appends a row-major tensor result.
   void add(DType dtype, std::vector<Expr> sizes) { results.push_back({ValueKind::kTensor, contiguous_type(dtype, std::move(sizes)), 0}); }
@@ -107,6 +108,9 @@ class Builder {
   ValueId constant(DType dtype, std::vector<int64_t> sizes, std::span<const std::byte> bytes, std::string_view name = "literal");
   Expr floating(double value) { return exprs().floating(value); }
   Expr boolean(bool value) { return exprs().boolean(value); }
+
+  /// Puts a node that was made elsewhere at the end of the list.
+  void append(NodeId node) { sink_->push_back(node); }
 
   /// Records an error if there is none yet.
   void fail(Status status);

@@ -1,0 +1,67 @@
+// Which nodes alias and write; in-place operators for passes that need new ones.
+#include "passes/alias_ops.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+
+namespace pteron::passes {
+
+using ir::Graph;
+using ir::Node;
+using ir::Op;
+
+bool is_metadata_write(const Op& op) {
+  return op.functional != nullptr && (op.functional->is_view() || op.functional->has(ir::kAlias) || op.schema.name == "aten::resize_");
+}
+
+const Op& view_op(const Op& op) { return op.functional != nullptr ? *op.functional : op; }
+
+Effect effect_of(const Node& node) {
+  const Op& op = *node.op;
+  if (op.is_view() || op.has(ir::kAlias) || is_metadata_write(op)) return Effect::kView;
+  if (op.functional != nullptr) return Effect::kWrite;
+  const auto written = [](const ir::SchemaArg& arg) { return arg.written; };
+  return std::any_of(op.schema.args.begin(), op.schema.args.end(), written) ? Effect::kUnknownWrite : Effect::kNone;
+}
+
+namespace {
+
+bool is_training_norm(const Graph& graph, const Node& node) {
+  const std::string& name = node.op->schema.name;
+  if (name != "aten::batch_norm" && name != "aten::instance_norm") return false;
+  const ir::NodeView view(graph, *node.op, node.args);
+  return !view.is_none("running_mean") && view.boolean(view.has("training") ? "training" : "use_input_stats");
+}
+
+}  // namespace
+
+bool has_writes(const Graph& graph) {
+  for (const ir::NodeId id : graph.order) {
+    const Node& node = graph[id];
+    const Effect effect = effect_of(node);
+    if (effect == Effect::kWrite || effect == Effect::kUnknownWrite || is_metadata_write(*node.op) || is_training_norm(graph, node)) return true;
+    for (const auto& region : node.regions) {
+      if (has_writes(*region)) return true;
+    }
+  }
+  return false;
+}
+
+const Op* in_place_op(ir::Program& program, const ir::Catalog& catalog, std::string_view name) {
+  for (const auto& op : program.foreign_ops) {
+    if (op->name == name && op->functional != nullptr) return op.get();
+  }
+  const Op* functional = catalog.find_functional(name);
+  if (functional == nullptr) return nullptr;
+  auto made = std::make_unique<Op>();
+  made->schema = functional->schema;
+  made->schema.name += "_";
+  made->schema.args[0].written = true;
+  made->name = std::string(name);
+  made->functional = functional;
+  program.foreign_ops.push_back(std::move(made));
+  return program.foreign_ops.back().get();
+}
+
+}  // namespace pteron::passes

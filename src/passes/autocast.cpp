@@ -1,0 +1,111 @@
+// The CPU cast policies of PyTorch's autocast (aten/src/ATen/autocast_mode.h), by operator.
+#include "passes/autocast.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "base/str_cat.h"
+#include "tensor/dtype.h"
+
+namespace pteron::passes {
+
+using ir::Builder;
+using ir::Node;
+using ir::ValueId;
+
+namespace {
+
+/// Run in the lower precision. The last four are composites whose products are in PyTorch's list.
+constexpr std::array kLower = std::to_array<std::string_view>({
+    "_addmm_activation", "_convolution", "_native_multi_head_attention", "addbmm", "addmm", "baddbmm", "bmm", "conv1d", "conv2d", "conv3d", "conv_tbc",
+    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "linalg_vecdot", "linear", "matmul", "mkldnn_rnn_layer", "mm", "prelu",
+    "scaled_dot_product_attention", "chain_matmul", "einsum", "linalg_multi_dot", "tensordot",
+});
+
+/// Run in float32.
+constexpr std::array kFloat = std::to_array<std::string_view>({
+    "_grid_sampler_2d_cpu_fallback", "_lu_with_info", "adaptive_avg_pool3d", "adaptive_max_pool3d", "avg_pool3d", "binary_cross_entropy",
+    "binary_cross_entropy_with_logits", "cdist", "cholesky", "cholesky_inverse", "cholesky_solve", "cosine_embedding_loss", "cross_entropy_loss", "ctc_loss",
+    "fake_quantize_per_tensor_affine", "fft_fft", "fft_fft2", "fft_fftn", "fft_hfft", "fft_ifft", "fft_ifft2", "fft_ifftn", "fft_ihfft", "fft_irfft",
+    "fft_irfft2", "fft_irfftn", "fft_rfft", "fft_rfft2", "fft_rfftn", "fractional_max_pool2d", "fractional_max_pool3d", "geqrf", "grid_sampler",
+    "grid_sampler_2d", "grid_sampler_3d", "hinge_embedding_loss", "huber_loss", "inverse", "kl_div", "l1_loss", "linalg_cholesky", "linalg_cholesky_ex",
+    "linalg_cond", "linalg_eig", "linalg_eigh", "linalg_eigvals", "linalg_eigvalsh", "linalg_householder_product", "linalg_inv", "linalg_inv_ex",
+    "linalg_lstsq", "linalg_matrix_rank", "linalg_qr", "linalg_solve", "linalg_svd", "linalg_svdvals", "linalg_tensorinv", "linalg_tensorsolve", "lu_solve",
+    "margin_ranking_loss", "max_pool3d", "max_unpool2d", "max_unpool3d", "mse_loss", "multi_margin_loss", "multilabel_margin_loss",
+    "multilabel_margin_loss_forward", "nanquantile", "nll_loss", "nll_loss2d", "orgqr", "ormqr", "pinverse", "poisson_nll_loss", "polar", "prod", "qr",
+    "quantile", "reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d", "replication_pad3d", "smooth_l1_loss", "soft_margin_loss",
+    "stft", "svd", "trace", "triangular_solve", "triplet_margin_loss", "view_as_complex",
+});
+
+/// Run in the widest dtype of their floating arguments.
+constexpr std::array kPromote = std::to_array<std::string_view>({"cat", "index_copy", "stack"});
+
+/// Composites whose inner products are cast one by one.
+constexpr std::array kRefused = std::to_array<std::string_view>({"lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell", "bilinear"});
+
+template <size_t n>
+bool contains(const std::array<std::string_view, n>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool is_eligible(const Builder& builder, ValueId id) {
+  const ir::Value& value = const_cast<Builder&>(builder).graph()[id];  // NOLINT: read only
+  return value.kind == ir::ValueKind::kTensor && is_floating(value.type.dtype) && value.type.dtype != DType::kFloat64;
+}
+
+void cast_args(Builder& builder, Node& node, DType dtype) {
+  for (ir::Arg& arg : node.args) {
+    ir::for_each_value(arg, [&](ValueId& id) {
+      if (is_eligible(builder, id) && builder.type(id).dtype != dtype) id = builder.op("aten::_to_copy", {id, dtype});
+    });
+  }
+}
+
+DType widest(const Builder& builder, const Node& node, DType lower) {
+  bool any_float32 = false;
+  ir::for_each_use(node, [&](ValueId id) { any_float32 = any_float32 || (is_eligible(builder, id) && builder.type(id).dtype == DType::kFloat32); });
+  return any_float32 ? DType::kFloat32 : lower;
+}
+
+/// dtypes that inference gives to the node's results; empty if it has no inference.
+Result<std::vector<DType>> inferred_dtypes(Builder& builder, const Node& node) {
+  if (node.op->def.infer == nullptr) return std::vector<DType>();
+  ir::InferContext context(builder.graph(), *node.op, node.args);
+  PTERON_TRY(node.op->def.infer(context));
+  std::vector<DType> dtypes;
+  for (const ir::InferredValue& result : context.results) dtypes.push_back(result.type.dtype);
+  return dtypes;
+}
+
+bool gives_recorded_dtypes(Builder& builder, const Node& node) {
+  const auto dtypes = inferred_dtypes(builder, node);
+  if (!dtypes.ok() || dtypes->empty()) return dtypes.ok();
+  for (size_t k = 0; k < dtypes->size() && k < node.outputs.size(); ++k) {
+    const ir::Value& out = builder.graph()[node.outputs[k]];
+    if (out.kind == ir::ValueKind::kTensor && out.type.dtype != (*dtypes)[k]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Status apply_autocast(Builder& builder, const Autocast& autocast, Node& node) {
+  if (!autocast.enabled || node.op->functional != nullptr) return ok_status();
+  std::string_view name = node.op->schema.name;
+  if (!name.starts_with("aten::")) return ok_status();
+  name.remove_prefix(6);
+  if (contains(kRefused, name)) return Status(Code::kUnsupported, str_cat("autocast of ", node.op->name));
+  if (contains(kLower, name)) cast_args(builder, node, autocast.dtype);
+  if (contains(kFloat, name)) cast_args(builder, node, DType::kFloat32);
+  if (contains(kPromote, name)) cast_args(builder, node, widest(builder, node, autocast.dtype));
+  PTERON_TRY(builder.take_status());
+  if (node.op->is_view() || gives_recorded_dtypes(builder, node)) return ok_status();
+  // A composite that calls an operator of the float32 list inside (pad in reflect mode): the archive recorded float32.
+  cast_args(builder, node, DType::kFloat32);
+  PTERON_TRY(builder.take_status());
+  if (gives_recorded_dtypes(builder, node)) return ok_status();
+  return Status(Code::kUnsupported, str_cat("autocast of ", node.op->name, ": the archive has another result dtype than its casts give"));
+}
+
+}  // namespace pteron::passes

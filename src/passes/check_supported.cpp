@@ -1,0 +1,59 @@
+// The list of operators that nothing can run, with counts and the first source line of each.
+#include <map>
+#include <string>
+
+#include "base/str_cat.h"
+#include "passes/alias_ops.h"
+#include "passes/passes.h"
+
+namespace pteron::passes {
+
+using ir::Graph;
+using ir::Node;
+
+namespace {
+
+struct Missing {
+  uint32_t count = 0;
+  std::string first;  ///< where it is met first
+  std::string why;
+};
+
+/// Why a node cannot run; empty if it can.
+std::string problem_of(const Node& node, const HasKernel& has_kernel) {
+  const ir::Op& op = *node.op;
+  if (!op.known && op.functional == nullptr) return "unknown operator";
+  if (op.functional != nullptr) return "writes in place";
+  if (op.is_view() || op.has(ir::kAlias)) return {};
+  if (op.has(ir::kRegion)) return has_kernel(op.name) ? std::string() : "control flow";
+  if (op.kernel.empty()) return "no kernel";
+  return has_kernel(op.kernel) ? std::string() : str_cat("no kernel ", op.kernel);
+}
+
+void collect(const Graph& graph, const HasKernel& has_kernel, std::map<std::string, Missing>* missing) {
+  for (const ir::NodeId id : graph.order) {
+    const Node& node = graph[id];
+    std::string why = problem_of(node, has_kernel);
+    if (!why.empty()) {
+      Missing& entry = (*missing)[node.op->name];
+      if (entry.count++ == 0) {
+        entry.first = node.source.empty() ? str_cat("node ", node.name) : node.source;
+        entry.why = std::move(why);
+      }
+    }
+    for (const auto& region : node.regions) collect(*region, has_kernel, missing);
+  }
+}
+
+}  // namespace
+
+Status check_supported(const ir::Program& program, const HasKernel& has_kernel) {
+  std::map<std::string, Missing> missing;
+  for (const auto& method : program.methods) collect(method->graph, has_kernel, &missing);
+  if (missing.empty()) return ok_status();
+  std::string text = str_cat(missing.size(), missing.size() == 1 ? " unsupported operator:" : " unsupported operators:");
+  for (const auto& [name, entry] : missing) str_append(text, "\n  ", name, "  x", entry.count, "  first at ", entry.first, " (", entry.why, ")");
+  return Status(Code::kUnsupported, std::move(text));
+}
+
+}  // namespace pteron::passes

@@ -1,0 +1,114 @@
+// The inverse of each view: what the viewed tensor becomes when the view is overwritten. Called by functionalize.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/str_cat.h"
+#include "passes/alias_ops.h"
+
+namespace pteron::passes {
+
+using ir::Arg;
+using ir::Builder;
+using ir::Expr;
+using ir::Node;
+using ir::NodeView;
+using ir::TensorType;
+using ir::ValueId;
+
+namespace {
+
+int64_t wrap(int64_t dim, int rank) { return dim < 0 ? dim + std::max(rank, 1) : dim; }
+
+ValueId reshape_back(Builder& b, ValueId parent, ValueId child) {
+  const std::vector<Expr> sizes = b.type(parent).sizes;
+  return b.op("aten::view", {child, sizes});
+}
+
+ValueId unpermute(Builder& b, const NodeView& step, int rank, ValueId child) {
+  const std::vector<int64_t> dims = step.integers("dims");
+  std::vector<Expr> inverse(static_cast<size_t>(rank), Expr(0));
+  for (size_t i = 0; i < dims.size() && i < inverse.size(); ++i) {
+    const auto at = static_cast<size_t>(wrap(dims[i], rank));
+    if (at < inverse.size()) inverse[at] = Expr(static_cast<int64_t>(i));
+  }
+  return b.op("aten::permute", {child, inverse});
+}
+
+/// One element of every broadcast dim stands for all (ATen refuses writes that disagree).
+ValueId unexpand(Builder& b, ValueId parent, ValueId child) {
+  const TensorType from = b.type(child);
+  const TensorType to = b.type(parent);
+  const size_t extra = from.sizes.size() - to.sizes.size();
+  for (size_t i = 0; i < extra; ++i) child = b.op("aten::select.int", {child, Expr(0), Expr(0)});
+  for (size_t d = 0; d < to.sizes.size(); ++d) {
+    if (to.sizes[d] == from.sizes[d + extra]) continue;
+    child = b.op("aten::slice.Tensor", {child, Expr(static_cast<int64_t>(d)), Expr(0), Expr(1), Expr(1)});
+  }
+  return child;
+}
+
+/// Members of a split: result k covers [start, start + its size) of the dim.
+ValueId unsplit(Builder& b, const Node& step, int64_t dim, size_t result, ValueId parent, ValueId child) {
+  const auto at = static_cast<size_t>(wrap(dim, b.type(parent).rank()));
+  Expr start = 0;
+  for (size_t k = 0; k < result; ++k) start += b.graph()[step.outputs[k]].type.sizes[at];
+  const Expr end = start + b.graph()[step.outputs[result]].type.sizes[at];
+  return b.op("aten::slice_scatter", {parent, child, Expr(static_cast<int64_t>(at)), start, end, Expr(1)});
+}
+
+/// Any other view of the parent taken as a row-major tensor.
+ValueId scatter_strided(Builder& b, const NodeView& step, size_t result, ValueId parent, ValueId child) {
+  const TensorType& type = b.type(parent);
+  ir::ViewLayout layout;
+  const ir::ViewLayout input{type.sizes, ir::contiguous_strides_of(type.sizes), 0};
+  if (step.op().def.view == nullptr || !step.op().def.view(step, input, result, &layout)) {
+    b.fail(Status(Code::kUnsupported, str_cat("write through a view made by ", step.op().name)));
+    return {};
+  }
+  return b.op("aten::as_strided_scatter", {parent, child, layout.sizes, layout.strides, layout.offset});
+}
+
+bool is_any_of(std::string_view name, std::initializer_list<std::string_view> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
+
+ValueId invert_view(Builder& b, const Node& step, size_t result, ValueId parent, ValueId child) {
+  const ir::Op& op = view_op(*step.op);
+  std::vector<Arg> args = step.args;
+  args[0] = parent;
+  const NodeView view(b.graph(), op, args);
+  std::string_view name = op.schema.name;
+  if (name.starts_with("aten::")) name.remove_prefix(6);
+  const int rank = b.type(parent).rank();
+  if (op.has(ir::kAlias)) return child;
+  if (name == "view" && op.schema.overload == "dtype") return b.op("aten::view.dtype", {child, b.type(parent).dtype});
+  if (is_any_of(name, {"view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "flatten", "unflatten", "view_as", "resize"})) {
+    return reshape_back(b, parent, child);
+  }
+  if (name == "t") return rank < 2 ? child : b.op("aten::transpose.int", {child, Expr(0), Expr(1)});
+  if (name == "transpose") return b.op("aten::transpose.int", {child, view.expr("dim0"), view.expr("dim1")});
+  if (name == "permute") return unpermute(b, view, rank, child);
+  if (name == "expand") return unexpand(b, parent, child);
+  if (name == "slice") {
+    return b.op("aten::slice_scatter", {parent, child, view.expr("dim"), view.arg("start"), view.arg("end"), view.expr("step")});
+  }
+  if (name == "select") return b.op("aten::select_scatter", {parent, child, view.expr("dim"), view.expr("index")});
+  if (name == "diagonal") return b.op("aten::diagonal_scatter", {parent, child, view.expr("offset"), view.expr("dim1"), view.expr("dim2")});
+  if (name == "as_strided") {
+    return b.op("aten::as_strided_scatter", {parent, child, view.exprs("size"), view.exprs("stride"), view.arg("storage_offset")});
+  }
+  if (name == "unbind") {
+    return b.op("aten::select_scatter", {parent, child, view.expr("dim"), Expr(static_cast<int64_t>(result))});
+  }
+  if (is_any_of(name, {"split", "split_with_sizes", "chunk", "unsafe_split", "unsafe_chunk", "unsafe_split_with_sizes"})) {
+    return unsplit(b, step, view.integer("dim"), result, parent, child);
+  }
+  if (name == "view_as_real") return b.op("aten::view_as_complex", {child});
+  if (name == "view_as_complex") return b.op("aten::view_as_real", {child});
+  return scatter_strided(b, view, result, parent, child);
+}
+
+}  // namespace pteron::passes

@@ -1,0 +1,50 @@
+// The rewrites of the main path, one free function a file. Called by compiler/pipeline.cpp and by the text tests.
+// Every pass leaves the order of nodes that it does not touch and returns whether it changed anything. Regions are passed over as well.
+#pragma once
+
+#include <functional>
+#include <string_view>
+
+#include "ir/builder.h"
+#include "ir/graph.h"
+#include "ir/op.h"
+#include "pteron/status.h"
+
+namespace pteron::passes {
+
+/// Replaces wrap_with_set_grad_enabled and wrap_with_autocast by their bodies; inside autocast the casts become explicit nodes.
+/// Errors: kUnsupported (autocast of a device or operator whose casts are not known).
+Result<bool> inline_wrappers(ir::Graph& graph, const ir::Catalog& catalog);
+
+/// Removes nodes without data flow and turns composites that may alias their input into primitive views or copies, decided from the
+/// strides of the archive, where some node of the graph writes. Training batch norm gets its writes of the statistics as copy_ nodes.
+/// Errors: what building nodes says.
+Result<bool> resolve(ir::Graph& graph, const ir::Catalog& catalog);
+
+/// Gives the graph value semantics: in-place ops become functional ones, writes through views become scatters into the base, and
+/// writes that reach inputs or buffers become input mutations and states.
+/// Requires: no wrappers left.
+/// Errors: kUnsupported (a write that cannot be expressed: into a captured value of a branch, into overlapping buffers, by an operator
+/// without a functional form).
+Result<bool> functionalize(ir::Graph& graph, const ir::Catalog& catalog);
+
+/// True: this node stays whole.
+using Keep = std::function<bool(const ir::Op& op, const ir::Node& node)>;
+/// True: the profile has a kernel of that name. Also asked with the operator's own name for control flow.
+using HasKernel = std::function<bool(std::string_view kernel)>;
+
+/// Applies OpDef.decompose to every node that `keep` does not hold, to a fixed point. `has_kernel` is what decompositions may ask.
+/// Errors: what the decompositions say; kInternal (a decomposition that does not end or changes a result's dtype or rank).
+Result<bool> decompose(ir::Graph& graph, const ir::Catalog& catalog, const Keep& keep, const HasKernel& has_kernel = {});
+
+/// Errors: kUnsupported naming every operator that is not a view and has no kernel, with its count and first source line.
+Status check_supported(const ir::Program& program, const HasKernel& has_kernel);
+
+/// Removes nodes whose results nobody uses. Effects stay, and so do nodes that define a symbol in use.
+Result<bool> dce(ir::Graph& graph, const ir::Catalog& catalog);
+
+/// Merges pure nodes with the same operator and arguments.
+/// Requires: functional dialect.
+Result<bool> cse(ir::Graph& graph, const ir::Catalog& catalog);
+
+}  // namespace pteron::passes

@@ -1,0 +1,246 @@
+// Composites that alias, copy or hide a write, made explicit from the strides of the archive. First of the semantic passes; see passes.h.
+#include <algorithm>
+#include <array>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/str_cat.h"
+#include "passes/alias_ops.h"
+#include "passes/passes.h"
+#include "tensor/dtype.h"
+
+namespace pteron::passes {
+
+using ir::Arg;
+using ir::Builder;
+using ir::Catalog;
+using ir::Expr;
+using ir::Graph;
+using ir::Node;
+using ir::NodeId;
+using ir::NodeView;
+using ir::Rewrite;
+using ir::TensorType;
+using ir::ValueId;
+
+namespace {
+
+enum class Kind : uint8_t {
+  kView,        ///< always a view with the recorded sizes
+  kReshape,     ///< a view where the strides allow it, else a copy
+  kExpand,      ///< a broadcasting view with the recorded sizes
+  kContiguous,  ///< the input itself if its layout already fits, else a copy
+  kTo,          ///< the input itself if nothing changes, else a copy
+  kDropout,     ///< the input itself in evaluation
+  kReal,        ///< the input itself for real dtypes
+  kComposite,   ///< its decomposition is made of views
+};
+
+struct Row {
+  std::string_view name;
+  Kind kind;
+};
+
+constexpr std::array kRows = std::to_array<Row>({
+    {"H", Kind::kComposite},           {"T", Kind::kComposite},
+    {"_reshape_alias", Kind::kView},   {"adjoint", Kind::kComposite},
+    {"alpha_dropout", Kind::kDropout}, {"atleast_1d", Kind::kComposite},
+    {"atleast_2d", Kind::kComposite},  {"atleast_3d", Kind::kComposite},
+    {"broadcast_tensors", Kind::kComposite}, {"broadcast_to", Kind::kExpand},
+    {"chunk", Kind::kComposite},       {"conj", Kind::kReal},
+    {"contiguous", Kind::kContiguous}, {"diagonal", Kind::kComposite},
+    {"dropout", Kind::kDropout},       {"dsplit", Kind::kComposite},
+    {"expand_as", Kind::kExpand},      {"feature_alpha_dropout", Kind::kDropout},
+    {"feature_dropout", Kind::kDropout}, {"flatten", Kind::kReshape},
+    {"hsplit", Kind::kComposite},      {"linalg_diagonal", Kind::kComposite},
+    {"mH", Kind::kComposite},          {"mT", Kind::kComposite},
+    {"matrix_H", Kind::kComposite},    {"moveaxis", Kind::kComposite},
+    {"movedim", Kind::kComposite},     {"narrow", Kind::kComposite},
+    {"numpy_T", Kind::kComposite},     {"positive", Kind::kReal},
+    {"ravel", Kind::kReshape},         {"real", Kind::kReal},
+    {"reshape", Kind::kReshape},       {"reshape_as", Kind::kReshape},
+    {"resolve_conj", Kind::kReal},     {"resolve_neg", Kind::kReal},
+    {"split", Kind::kComposite},       {"split_with_sizes", Kind::kComposite},
+    {"squeeze", Kind::kView},          {"swapaxes", Kind::kComposite},
+    {"swapdims", Kind::kComposite},    {"t", Kind::kComposite},
+    {"tensor_split", Kind::kComposite}, {"to", Kind::kTo},
+    {"type_as", Kind::kTo},            {"unflatten", Kind::kView},
+    {"unsafe_chunk", Kind::kComposite}, {"unsafe_split", Kind::kComposite},
+    {"unsafe_split_with_sizes", Kind::kComposite}, {"unsqueeze", Kind::kView},
+    {"view_as", Kind::kView},          {"vsplit", Kind::kComposite},
+});
+
+const Row* find_row(const ir::Op& op) {
+  std::string_view name = op.schema.name;
+  if (!name.starts_with("aten::")) return nullptr;
+  name.remove_prefix(6);
+  const auto found = std::find_if(kRows.begin(), kRows.end(), [&](const Row& row) { return row.name == name; });
+  return found == kRows.end() ? nullptr : &*found;
+}
+
+bool same_strides(const TensorType& a, const TensorType& b) {
+  for (size_t d = 0; d < a.sizes.size(); ++d) {
+    if (!ir::dim_is(a.sizes[d], 1) && !(a.strides[d] == b.strides[d])) return false;
+  }
+  return true;
+}
+
+/// a < b where both are known; otherwise a differs from b.
+bool is_below(Expr a, Expr b) { return a.is_const() && b.is_const() ? a.value() < b.value() : !(a == b); }
+
+/// True if a tensor of that layout can be viewed with these sizes (at::detail::computeStride).
+bool is_viewable(const TensorType& type, std::span<const Expr> sizes) {
+  if (ir::is_contiguous(type) || type.sizes == std::vector<Expr>(sizes.begin(), sizes.end())) return true;
+  for (const Expr& size : sizes) {
+    if (ir::dim_is(size, 0)) return true;
+  }
+  if (type.sizes.empty()) return true;
+  size_t left = sizes.size();  // dims of the view that are not placed yet
+  Expr chunk_stride = type.strides.back(), chunk_numel = 1, view_numel = 1;
+  for (size_t d = type.sizes.size(); d-- > 0;) {
+    chunk_numel = chunk_numel * type.sizes[d];
+    if (d > 0 && (ir::dim_is(type.sizes[d - 1], 1) || type.strides[d - 1] == chunk_numel * chunk_stride)) continue;
+    while (left > 0 && (is_below(view_numel, chunk_numel) || ir::dim_is(sizes[left - 1], 1))) view_numel = view_numel * sizes[--left];
+    if (!(view_numel == chunk_numel)) return false;
+    if (d > 0) chunk_stride = type.strides[d - 1];
+    chunk_numel = 1;
+    view_numel = 1;
+  }
+  return left == 0;
+}
+
+bool asks_for_copy(const NodeView& view) { return view.has("copy") && view.boolean("copy"); }
+
+/// A memory_format argument that is neither None nor preserve_format.
+bool asks_for_format(const NodeView& view) {
+  if (!view.has("memory_format")) return false;
+  const auto* format = std::get_if<ir::MemoryFormat>(&view.arg("memory_format"));
+  return format != nullptr && *format != ir::MemoryFormat::kPreserve;
+}
+
+class Resolver {
+ public:
+  Resolver(Graph& graph, bool writes) : graph_(graph), writes_(writes) {}
+
+  Result<Rewrite> operator()(Builder& b, NodeId id, std::vector<ValueId>& made) {
+    const Node& node = graph_[id];
+    const ir::Op& op = *node.op;
+    if (op.has(ir::kDrop) && node.outputs.empty()) return Rewrite::kRemove;
+    if (!writes_ || op.functional != nullptr) return Rewrite::kKeep;
+    if (op.schema.name == "aten::batch_norm") return batch_norm(b, node, made);
+    if (op.schema.name == "aten::instance_norm") return instance_norm(b, node);
+    const Row* row = find_row(op);
+    const bool decided = row != nullptr && (row->kind == Kind::kReshape || row->kind == Kind::kContiguous || row->kind == Kind::kTo);
+    if (row == nullptr || (op.is_view() && !decided) || node.outputs.empty() || node.args.empty()) return Rewrite::kKeep;
+    const auto* input = std::get_if<ValueId>(&node.args[0]);
+    if (row->kind == Kind::kComposite) return composite(b, node, made);
+    if (input == nullptr || !input->valid()) return Rewrite::kKeep;
+    return alias(b, node, row->kind, *input, made);
+  }
+
+ private:
+  Result<Rewrite> composite(Builder& b, const Node& node, std::vector<ValueId>& made) {
+    if (node.op->def.decompose == nullptr) return Rewrite::kKeep;
+    const NodeView view(graph_, *node.op, node.args);
+    const size_t wanted = node.outputs.size();
+    made = node.op->def.decompose(b, view);
+    return made.size() == wanted ? Rewrite::kReplace : Rewrite::kKeep;
+  }
+
+  Result<Rewrite> alias(Builder& b, const Node& node, Kind kind, ValueId input, std::vector<ValueId>& made) {
+    const NodeView view(graph_, *node.op, node.args);
+    const TensorType from = graph_[input].type;
+    const TensorType to = graph_[node.outputs[0]].type;
+    switch (kind) {
+      case Kind::kView: made = {b.op("aten::view", {input, to.sizes})}; return Rewrite::kReplace;
+      case Kind::kExpand: made = {b.op("aten::expand", {input, to.sizes})}; return Rewrite::kReplace;
+      case Kind::kReshape: {
+        const ValueId source = is_viewable(from, to.sizes) ? input : b.op("aten::clone", {input, ir::MemoryFormat::kContiguous});
+        made = {b.op("aten::view", {source, to.sizes})};
+        return Rewrite::kReplace;
+      }
+      case Kind::kContiguous:
+        made = {same_strides(from, to) ? input : b.op("aten::clone", {input, view.arg("memory_format")})};
+        return Rewrite::kReplace;
+      case Kind::kTo: {
+        const bool keeps = from.dtype == to.dtype && from.device == to.device && !asks_for_copy(view) && (!asks_for_format(view) || same_strides(from, to));
+        made = {input};
+        return keeps ? Rewrite::kReplace : Rewrite::kKeep;
+      }
+      case Kind::kDropout: {
+        made = {input};
+        const bool off = !view.boolean("train") || view.number("p", 0.5) == 0;
+        return off ? Rewrite::kReplace : Rewrite::kKeep;
+      }
+      case Kind::kReal:
+        made = {input};
+        return is_complex(from.dtype) ? Rewrite::kKeep : Rewrite::kReplace;
+      case Kind::kComposite: break;
+    }
+    return Rewrite::kKeep;
+  }
+
+  /// copy_(target, value) as the archive would have it.
+  Status write(Builder& b, ValueId target, ValueId value, std::string_view source, std::string_view module) {
+    const ir::Op* copy = in_place_op(*graph_.program, b.catalog(), "aten::copy_");
+    if (copy == nullptr) return Status(Code::kUnsupported, "operator aten::copy is not in the catalog");
+    Node node;
+    node.op = copy;
+    PTERON_ASSIGN(node.args, ir::complete_args(*copy, {target, value}, graph_.program->exprs));
+    node.outputs = {graph_.add_tensor(graph_[target].type, "copy_")};
+    node.name = "copy_";
+    node.source = std::string(source);
+    node.module = std::string(module);
+    b.append(graph_.add_node(std::move(node)));
+    return ok_status();
+  }
+
+  Result<Rewrite> batch_norm(Builder& b, const Node& node, std::vector<ValueId>& made) {
+    const NodeView view(graph_, *node.op, node.args);
+    if (!view.boolean("training") || view.is_none("running_mean") || view.is_none("running_var")) return Rewrite::kKeep;
+    const std::string source = node.source, module = node.module;
+    const ValueId mean = view.value("running_mean"), var = view.value("running_var");
+    const std::vector<ValueId> results = b.ops(
+        "aten::_native_batch_norm_legit_functional",
+        {view.arg("input"), view.arg("weight"), view.arg("bias"), mean, var, view.arg("training"), view.arg("momentum"), view.arg("eps")});
+    if (results.size() != 5) return Rewrite::kKeep;  // the builder has the error
+    PTERON_TRY(write(b, mean, results[3], source, module));
+    PTERON_TRY(write(b, var, results[4], source, module));
+    made = {results[0]};
+    return Rewrite::kReplace;
+  }
+
+  Result<Rewrite> instance_norm(Builder&, const Node& node) {
+    const NodeView view(graph_, *node.op, node.args);
+    if (view.is_none("running_mean") || !view.boolean("use_input_stats")) return Rewrite::kKeep;
+    return Status(Code::kUnsupported, "aten::instance_norm that updates running statistics");
+  }
+
+  Graph& graph_;
+  bool writes_;
+};
+
+}  // namespace
+
+Result<bool> resolve(Graph& graph, const Catalog& catalog) {
+  bool changed = false;
+  for (const NodeId id : graph.order) {
+    for (const auto& region : graph[id].regions) {
+      PTERON_ASSIGN(const bool region_changed, resolve(*region, catalog));
+      changed = changed || region_changed;
+    }
+  }
+  Resolver resolver(graph, has_writes(graph));
+  constexpr int kRounds = 8;  // composites of composites
+  for (int round = 0; round < kRounds; ++round) {
+    PTERON_ASSIGN(const bool again, ir::rewrite(graph, catalog, [&](Builder& b, NodeId id, std::vector<ValueId>& made) { return resolver(b, id, made); }));
+    changed = changed || again;
+    if (!again) break;
+  }
+  return changed;
+}
+
+}  // namespace pteron::passes
