@@ -51,6 +51,7 @@ class RankList {
   T& operator[](size_t i) { return items_[i]; }
   const T& operator[](size_t i) const { return items_[i]; }
   T& back() { return items_[size_ - 1]; }
+  const T& back() const { return items_[size_ - 1]; }
   T* begin() { return items_.data(); }
   T* end() { return items_.data() + size_; }
   const T* begin() const { return items_.data(); }
