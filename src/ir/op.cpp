@@ -30,9 +30,13 @@ const Op* Catalog::find_functional(std::string_view in_place_name) const {
   const size_t dot = in_place_name.find('.', space == std::string_view::npos ? 0 : space);
   const std::string_view base = in_place_name.substr(0, dot);
   if (!base.ends_with('_') || base.ends_with("__")) return nullptr;
-  std::string name(base.substr(0, base.size() - 1));
-  if (dot != std::string_view::npos) name += in_place_name.substr(dot);
-  return find(name);
+  const std::string name(base.substr(0, base.size() - 1));
+  const std::string overload(dot == std::string_view::npos ? std::string_view() : in_place_name.substr(dot));
+  // A few pairs differ in the overload's name: ldexp_ and ldexp.Tensor, floor_divide_.Tensor and floor_divide, transpose_ and transpose.int.
+  for (const std::string& candidate : {name + overload, name, name + ".Tensor", name + ".int"}) {
+    if (const Op* op = find(candidate); op != nullptr) return op;
+  }
+  return nullptr;
 }
 
 std::vector<const Op*> Catalog::all() const {

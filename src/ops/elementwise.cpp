@@ -216,6 +216,12 @@ TileInput::TileInput(const TensorOrScalar& either, DType compute_as) {
   *this = either.tensor != nullptr ? TileInput(*either.tensor, compute_as) : TileInput(either.scalar, compute_as);
 }
 
+TileInput::TileInput(const TensorOrScalar& either, DType compute_as, DType common) : TileInput(either, compute_as) {
+  if (either.tensor != nullptr || !is_reduced_float(common)) return;
+  const TileInput rounded(either.scalar, common);
+  if (const ConvertFn widen = find_convert(common, compute_as); widen != nullptr) widen(1, rounded.value.data(), value.data());
+}
+
 Status unsupported_dtype(DType dtype) { return Status(Code::kUnsupported, str_cat("does not take dtype ", dtype_name(dtype))); }
 
 Status run_tiles(KernelContext& context, std::span<const int64_t> sizes, std::span<const TileInput> inputs, std::span<const TileOutput> outputs,

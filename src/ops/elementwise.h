@@ -68,6 +68,8 @@ struct TileInput {
   /// A number: integers reach integer dtypes without passing through double.
   TileInput(const Scalar& scalar, DType compute_as);
   TileInput(const TensorOrScalar& either, DType compute_as);
+  /// The same, a number first rounded to `common` (ATen makes a 0-d tensor of the common dtype of it; 16-bit floats lose bits there).
+  TileInput(const TensorOrScalar& either, DType compute_as, DType common);
 };
 
 struct TileOutput {
