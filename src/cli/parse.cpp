@@ -1,0 +1,127 @@
+// Command line parsing: the one file that knows CLI11 (and has exceptions on). Verbs stay plain tables.
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+
+#include "cli/verb.h"
+
+namespace pteron::cli {
+
+std::string Arguments::value(std::string_view name, std::string_view missing) const {
+  const auto found = options_.find(std::string(name));
+  return found == options_.end() ? std::string(missing) : found->second.back();
+}
+
+std::vector<std::string> Arguments::list(std::string_view name) const {
+  const auto found = options_.find(std::string(name));
+  return found == options_.end() ? std::vector<std::string>() : found->second;
+}
+
+namespace {
+
+constexpr Option kCommon[] = {
+    {"json", "", OptionKind::kFlag, "", "print the result as JSON on stdout"},
+    {"quiet", "q", OptionKind::kFlag, "", "print errors only"},
+    {"verbose", "v", OptionKind::kFlag, "", "print more to stderr"},
+};
+
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t above = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0u : 1u)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+/// The first word that looks like an option the verb does not have, with the nearest one it has.
+std::string unknown_option_hint(const Verb& verb, std::span<const std::string> words) {
+  std::vector<std::string_view> known = {"help"};
+  for (const Option& o : verb.options) known.push_back(o.name);
+  for (const Option& o : kCommon) known.push_back(o.name);
+  for (const std::string& word : words) {
+    if (word == "--") break;
+    if (!word.starts_with("--") || word.size() < 3) continue;
+    const std::string_view name = std::string_view(word).substr(2, word.find('=') == std::string::npos ? std::string::npos : word.find('=') - 2);
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    const std::string_view near = nearest(name, known);
+    return "unknown option --" + std::string(name) + (near.empty() ? "" : "; did you mean --" + std::string(near) + "?");
+  }
+  return {};
+}
+
+}  // namespace
+
+std::span<const Option> common_options() { return kCommon; }
+
+std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates) {
+  std::string_view best;
+  size_t best_distance = word.size() / 2 + 1;
+  for (const std::string_view candidate : candidates) {
+    const size_t d = distance(word, candidate);
+    if (d < best_distance) {
+      best = candidate;
+      best_distance = d;
+    }
+  }
+  return best;
+}
+
+bool parse_arguments(const Verb& verb, std::span<const std::string> words, Arguments* arguments, int* exit) {
+  CLI::App app(std::string(verb.summary), "pteron " + std::string(verb.name));
+  app.usage("usage: pteron " + std::string(verb.name) + " " + std::string(verb.usage));
+  std::vector<std::string> positionals;
+  app.add_option("arguments", positionals)->group("");
+  struct Slot {
+    const Option* option;
+    bool flag = false;
+    std::vector<std::string> values;
+  };
+  std::vector<Slot> slots;
+  for (const Option& o : verb.options) slots.push_back({&o, false, {}});
+  for (const Option& o : kCommon) slots.push_back({&o, false, {}});
+  for (Slot& slot : slots) {
+    const std::string name = (slot.option->short_name.empty() ? "" : "-" + std::string(slot.option->short_name) + ",") + "--" + std::string(slot.option->name);
+    if (slot.option->kind == OptionKind::kFlag) {
+      app.add_flag(name, slot.flag, std::string(slot.option->help));
+      continue;
+    }
+    CLI::Option* added = app.add_option(name, slot.values, std::string(slot.option->help));
+    added->type_name(std::string(slot.option->value))->expected(1);
+    added->multi_option_policy(slot.option->kind == OptionKind::kList ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::Throw);
+  }
+  try {
+    std::vector<std::string> reversed(words.rbegin(), words.rend());  // CLI11 takes them from the back
+    app.parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app.help().c_str(), stdout);
+    *exit = 0;
+    return false;
+  } catch (const CLI::ParseError& error) {
+    const std::string hint = unknown_option_hint(verb, words);
+    std::fprintf(stderr, "pteron %s: %s\nusage: pteron %s %s\n", std::string(verb.name).c_str(), hint.empty() ? error.what() : hint.c_str(),
+                 std::string(verb.name).c_str(), std::string(verb.usage).c_str());
+    *exit = 2;
+    return false;
+  }
+  if (positionals.size() < verb.min_positionals || positionals.size() > verb.max_positionals) {
+    std::fprintf(stderr, "pteron %s: %zu arguments given\nusage: pteron %s %s\n", std::string(verb.name).c_str(), positionals.size(),
+                 std::string(verb.name).c_str(), std::string(verb.usage).c_str());
+    *exit = 2;
+    return false;
+  }
+  for (std::string& p : positionals) arguments->add_positional(std::move(p));
+  for (Slot& slot : slots) {
+    if (slot.flag) arguments->add(std::string(slot.option->name), "true");
+    for (std::string& v : slot.values) arguments->add(std::string(slot.option->name), std::move(v));
+  }
+  return true;
+}
+
+}  // namespace pteron::cli

@@ -1,0 +1,81 @@
+// Shared pieces of the verbs.
+#include "cli/session.h"
+
+#include <sys/stat.h>
+
+#include <charconv>
+#include <cstdio>
+
+#include "base/str_cat.h"
+#include "ops/catalog.h"
+#include "ops/kernels.h"
+
+namespace pteron::cli {
+
+Result<Session> Session::create() {
+  Session session;
+  PTERON_ASSIGN(ir::Catalog catalog, ops::make_catalog());
+  session.catalog_ = std::make_unique<ir::Catalog>(std::move(catalog));
+  session.environment_.catalog = session.catalog_.get();
+  session.environment_.has_kernel = [](std::string_view kernel) { return ops::portable_kernels().find(kernel) != nullptr; };
+  return session;
+}
+
+void StderrLog::log(LogLevel level, std::string_view message) {
+  if (level > level_) return;
+  constexpr const char* kNames[] = {"error", "warning", "info", "trace"};
+  std::fprintf(stderr, "pteron: %s: %.*s\n", kNames[static_cast<int>(level)], static_cast<int>(message.size()), message.data());
+}
+
+Status LazyFile::open() {
+  if (writer_ != nullptr) return ok_status();
+  PTERON_ASSIGN(writer_, FileWriter::create(path_));
+  return ok_status();
+}
+
+Status LazyFile::reserve(uint64_t total_bytes) {
+  PTERON_TRY(open());
+  return writer_->reserve(total_bytes);
+}
+
+Status LazyFile::write(std::span<const std::byte> bytes) {
+  PTERON_TRY(open());
+  size_ += bytes.size();
+  return writer_->write(bytes);
+}
+
+Status LazyFile::commit(bool sync) {
+  PTERON_TRY(open());
+  return writer_->commit(sync);
+}
+
+std::vector<std::string> split_list(const std::vector<std::string>& values) {
+  std::vector<std::string> out;
+  for (const std::string& value : values) {
+    size_t begin = 0;
+    for (;;) {
+      const size_t comma = value.find(',', begin);
+      out.push_back(value.substr(begin, comma == std::string::npos ? comma : comma - begin));
+      if (comma == std::string::npos) break;
+      begin = comma + 1;
+    }
+  }
+  return out;
+}
+
+Result<uint64_t> parse_number(std::string_view text, std::string_view option) {
+  uint64_t number = 0;
+  const auto end = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (end.ec != std::errc() || end.ptr != text.data() + text.size()) {
+    return Status(Code::kInvalidInput, str_cat(option, " expects a number, found '", text, "'"));
+  }
+  return number;
+}
+
+bool same_file(const std::string& a, const std::string& b) {
+  struct stat x, y;
+  if (::stat(a.c_str(), &x) != 0 || ::stat(b.c_str(), &y) != 0) return a == b;
+  return x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+}  // namespace pteron::cli

@@ -1,0 +1,65 @@
+// What the verbs share: the catalog and kernels of this build, the log to stderr, output files, small parsers.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/byte_sink.h"
+#include "base/file_writer.h"
+#include "base/log.h"
+#include "compiler/compile.h"
+#include "ir/op.h"
+#include "pteron/status.h"
+
+namespace pteron::cli {
+
+/// Catalog and environment of a compilation with everything this build has.
+class Session {
+ public:
+  static Result<Session> create();
+  const ir::Catalog& catalog() const { return *catalog_; }
+  const compiler::Environment& environment() const { return environment_; }
+
+ private:
+  std::unique_ptr<ir::Catalog> catalog_;
+  compiler::Environment environment_;
+};
+
+/// Prints messages up to a level to stderr.
+class StderrLog final : public LogSink {
+ public:
+  explicit StderrLog(LogLevel level) : level_(level) {}
+  void log(LogLevel level, std::string_view message) override;
+
+ private:
+  LogLevel level_;
+};
+
+/// A FileWriter that is created at the first byte, so that a failed compilation touches nothing.
+class LazyFile final : public ByteSink {
+ public:
+  explicit LazyFile(std::string path) : path_(std::move(path)) {}
+  Status reserve(uint64_t total_bytes) override;
+  Status write(std::span<const std::byte> bytes) override;
+  Status commit(bool sync);
+  uint64_t size() const { return size_; }
+
+ private:
+  Status open();
+  std::string path_;
+  std::unique_ptr<FileWriter> writer_;
+  uint64_t size_ = 0;
+};
+
+/// "a,b" and "c" to a, b, c.
+std::vector<std::string> split_list(const std::vector<std::string>& values);
+/// A non-negative decimal number. Errors: kInvalidInput naming the option.
+Result<uint64_t> parse_number(std::string_view text, std::string_view option);
+/// True if both paths name one existing file, or are the same text.
+bool same_file(const std::string& a, const std::string& b);
+
+}  // namespace pteron::cli

@@ -1,0 +1,133 @@
+// Tensor files for methods.
+#include "cli/tensors.h"
+
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+
+#include "base/file_writer.h"
+#include "base/str_cat.h"
+#include "tensor/dtype.h"
+#include "tensor/safetensors.h"
+#include "tensor/shape.h"
+
+namespace pteron::cli {
+
+Result<TensorFile> TensorFile::read(const std::string& path) {
+  TensorFile file;
+  file.path = path;
+  PTERON_ASSIGN(file.bytes, FileBytes::map(path));
+  auto tensors = read_safetensors(file.bytes->bytes());
+  if (!tensors.ok()) return std::move(tensors).status().with_context(path);
+  file.tensors = std::move(tensors.value().tensors);
+  return file;
+}
+
+namespace {
+
+std::string names_of(const MethodInfo& info) {
+  std::vector<std::string> names;
+  for (const ValueInfo& input : info.inputs) names.push_back(input.name);
+  return str_list(names);
+}
+
+bool needs_value(const ValueInfo& input) { return input.kind != pteron::ValueKind::kNone && input.kind != pteron::ValueKind::kString; }
+
+}  // namespace
+
+Status set_inputs(Method& method, const TensorFile& file) {
+  const MethodInfo& info = method.info();
+  std::vector<bool> given(info.inputs.size(), false);
+  for (const NamedTensor& tensor : file.tensors) {
+    auto index = method.input_index(tensor.name);
+    if (!index.ok()) {
+      return Status(Code::kInvalidInput, str_cat(file.path, ": key '", tensor.name, "' is no input; the method has ", info.inputs.size(), ": ", names_of(info)));
+    }
+    if (given[*index]) return Status(Code::kInvalidInput, str_cat(file.path, ": input ", info.inputs[*index].name, " is given twice"));
+    given[*index] = true;
+    PTERON_TRY(method.set_input(*index, tensor.view));
+  }
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (given[i] || !needs_value(info.inputs[i])) continue;
+    return Status(Code::kInvalidInput, str_cat("input ", i, " (", info.inputs[i].name, ", ", info.inputs[i].type_text(), ") is missing",
+                                               file.path.empty() ? "; give --inputs FILE" : str_cat(" in ", file.path)));
+  }
+  return ok_status();
+}
+
+namespace {
+
+/// Outputs as tensors; scalars live in `scalars`.
+Result<std::vector<NamedTensor>> collect(Method& method, std::deque<std::array<std::byte, 8>>& scalars) {
+  std::vector<NamedTensor> out;
+  const auto scalar = [&](DType dtype, const void* value, size_t size) {
+    scalars.emplace_back();
+    std::memcpy(scalars.back().data(), value, size);
+    return make_contiguous_view(dtype, {}, scalars.back().data());
+  };
+  for (size_t i = 0; i < method.output_count(); ++i) {
+    PTERON_ASSIGN(const OutputValue value, method.output(i));
+    TensorView view;
+    if (const auto* tensor = std::get_if<TensorView>(&value)) {
+      view = *tensor;
+    } else if (const auto* integer = std::get_if<int64_t>(&value)) {
+      view = scalar(DType::kInt64, integer, 8);
+    } else if (const auto* floating = std::get_if<double>(&value)) {
+      view = scalar(DType::kFloat64, floating, 8);
+    } else if (const auto* boolean = std::get_if<bool>(&value)) {
+      view = scalar(DType::kBool, boolean, 1);
+    } else {
+      continue;
+    }
+    out.push_back({str_cat(i), view});
+  }
+  return out;
+}
+
+void print_value(const TensorView& view, int64_t index) {
+  int64_t offset = 0;
+  for (int d = view.rank - 1; d >= 0; --d) {
+    offset += index % view.size(d) * view.stride(d);
+    index /= view.size(d);
+  }
+  const bool printed = dispatch_real(view.dtype, [&]<typename T>() {
+    T value;
+    std::memcpy(&value, static_cast<const std::byte*>(view.data) + static_cast<size_t>(offset) * sizeof(T), sizeof(T));
+    if constexpr (std::is_same_v<T, bool>) {
+      std::printf(" %s", value ? "true" : "false");
+    } else if constexpr (std::is_integral_v<T>) {
+      std::printf(" %s", str_cat(value).c_str());
+    } else {
+      std::printf(" %.6g", static_cast<double>(static_cast<float>(value)));
+    }
+  });
+  if (!printed) std::printf(" ?");
+}
+
+}  // namespace
+
+Status write_outputs(Method& method, const std::string& path) {
+  std::deque<std::array<std::byte, 8>> scalars;
+  PTERON_ASSIGN(const std::vector<NamedTensor> tensors, collect(method, scalars));
+  PTERON_ASSIGN(const std::unique_ptr<FileWriter> file, FileWriter::create(path));
+  PTERON_TRY(write_safetensors(tensors, *file));
+  return file->commit(false);
+}
+
+Status print_outputs(Method& method) {
+  std::deque<std::array<std::byte, 8>> scalars;
+  PTERON_ASSIGN(const std::vector<NamedTensor> tensors, collect(method, scalars));
+  const MethodInfo& info = method.info();
+  for (const NamedTensor& tensor : tensors) {
+    const auto index = static_cast<size_t>(std::atoi(tensor.name.c_str()));
+    std::printf("%s (%s): %s %s", tensor.name.c_str(), info.outputs[index].name.c_str(), std::string(dtype_name(tensor.view.dtype)).c_str(),
+                shape_text(tensor.view.sizes()).c_str());
+    const int64_t count = tensor.view.numel();
+    for (int64_t i = 0; i < std::min<int64_t>(count, 8); ++i) print_value(tensor.view, i);
+    std::printf(count > 8 ? " ...\n" : "\n");
+  }
+  return ok_status();
+}
+
+}  // namespace pteron::cli

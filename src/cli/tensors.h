@@ -1,0 +1,36 @@
+// Tensors between files and methods: reading input files by content, setting inputs by position or name, writing and printing outputs.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/mapped_file.h"
+#include "pteron/program.h"
+#include "pteron/status.h"
+#include "tensor/named_tensor.h"
+
+namespace pteron::cli {
+
+/// The tensors of one file.
+/// Owns:    the file's bytes; the views point into them.
+struct TensorFile {
+  std::string path;
+  std::shared_ptr<FileBytes> bytes;
+  std::vector<NamedTensor> tensors;
+
+  /// Reads .safetensors, .npy or .npz, told apart by content.
+  /// Errors: kNotFound, kInvalidFile, kUnsupported, kIo.
+  static Result<TensorFile> read(const std::string& path);
+};
+
+/// Sets every input of the method; keys are decimal positions or input names.
+/// Errors: kInvalidInput (an input missing, one too many, or one that does not fit).
+Status set_inputs(Method& method, const TensorFile& file);
+/// Writes outputs under decimal keys; None keeps its position and is not written; scalars are 0-d tensors.
+/// Errors: kIo and those of Method::output.
+Status write_outputs(Method& method, const std::string& path);
+/// Prints a line for each output with its first values.
+Status print_outputs(Method& method);
+
+}  // namespace pteron::cli

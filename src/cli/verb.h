@@ -1,0 +1,69 @@
+// Verbs of the command line tool: one constant Verb a file in verbs/, listed in verbs/all.inc. Help texts and the parser derive from it.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "pteron/status.h"
+
+namespace pteron::cli {
+
+enum class OptionKind : unsigned char {
+  kFlag,    ///< --json
+  kValue,   ///< --output FILE, at most once
+  kList,    ///< --inputs FILE, repeatable
+};
+
+struct Option {
+  std::string_view name;       ///< "output": written --output
+  std::string_view short_name; ///< "o" or empty
+  OptionKind kind;
+  std::string_view value;      ///< placeholder in the help: "FILE"
+  std::string_view help;
+};
+
+/// What the user wrote, checked against the verb's options.
+class Arguments {
+ public:
+  bool flag(std::string_view name) const { return options_.contains(std::string(name)); }
+  bool has(std::string_view name) const { return flag(name); }
+  /// The value of an option, or `missing`.
+  std::string value(std::string_view name, std::string_view missing = {}) const;
+  std::vector<std::string> list(std::string_view name) const;
+  std::span<const std::string> positionals() const { return positionals_; }
+
+  void add(std::string name, std::string value) { options_[std::move(name)].push_back(std::move(value)); }
+  void add_positional(std::string value) { positionals_.push_back(std::move(value)); }
+
+ private:
+  std::unordered_map<std::string, std::vector<std::string>> options_;
+  std::vector<std::string> positionals_;
+};
+
+struct Verb {
+  std::string_view name;
+  std::string_view summary;             ///< one line
+  std::string_view usage;               ///< "MODEL.pt2 [-o OUT.pte] [options]"
+  size_t min_positionals = 1;
+  size_t max_positionals = 1;
+  std::span<const Option> options;
+  /// Returns the process's exit code, or an error that main prints and turns into one.
+  Result<int> (*run)(const Arguments& arguments);
+};
+
+/// All verbs in the order of the help text.
+std::span<const Verb* const> verbs();
+
+/// Options that every verb has: --json, --quiet, -v, --help.
+std::span<const Option> common_options();
+
+/// Fills `arguments` from words. On a usage error prints it and returns false with *exit = 2; after --help false with *exit = 0.
+bool parse_arguments(const Verb& verb, std::span<const std::string> words, Arguments* arguments, int* exit);
+
+/// The candidate with the smallest edit distance to `word`, empty if none is near.
+std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates);
+
+}  // namespace pteron::cli

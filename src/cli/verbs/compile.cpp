@@ -1,0 +1,168 @@
+// pteron compile: .pt2 archives to a .pte file.
+#include <cstdio>
+
+#include "base/file_writer.h"
+#include "base/str_cat.h"
+#include "cli/json_writer.h"
+#include "cli/session.h"
+#include "cli/verb.h"
+#include "compiler/compile.h"
+
+namespace pteron::cli {
+
+namespace {
+
+constexpr Option kOptions[] = {
+    {"output", "o", OptionKind::kValue, "FILE", "the program to write; default: the input's name with .pte"},
+    {"method", "", OptionKind::kList, "NAME=FILE", "one method of a program with several (instead of MODEL.pt2)"},
+    {"backend", "", OptionKind::kList, "NAME[,NAME]", "backends in order of preference; 'portable' keeps everything on the portable kernels"},
+    {"profile", "", OptionKind::kValue, "NAME", "pteron (default), or executorch: the official runtime 1.5.1 loads the file"},
+    {"alignment", "", OptionKind::kValue, "BYTES", "alignment of planned buffers and weights, default 64"},
+    {"no-sync", "", OptionKind::kFlag, "", "do not wait until the file is on the disk"},
+    {"list-phases", "", OptionKind::kFlag, "", "print the phases and stop"},
+    {"stop-after", "", OptionKind::kValue, "PHASE", "stop after a phase; writes nothing"},
+    {"dump-after", "", OptionKind::kList, "PASS", "print the program after a phase or pass"},
+    {"disable", "", OptionKind::kList, "PASS", "leave a pass out"},
+    {"verify", "", OptionKind::kValue, "LEVEL", "each, phase or off: when the intermediate form is checked"},
+};
+
+bool ends_with_pt2(std::string_view path) { return path.size() > 4 && path.ends_with(".pt2"); }
+
+Status read_methods(const Arguments& a, compiler::CompileOptions* options) {
+  for (const std::string& text : a.list("method")) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0) return Status(Code::kInvalidInput, str_cat("--method expects NAME=FILE, found '", text, "'"));
+    options->methods.push_back({text.substr(0, equals), text.substr(equals + 1)});
+  }
+  if (!a.positionals().empty()) options->methods.push_back({"forward", a.positionals()[0]});
+  for (size_t i = 0; i < options->methods.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (options->methods[i].method == options->methods[j].method) return Status(Code::kInvalidInput, str_cat("two methods named '", options->methods[i].method, "'"));
+    }
+  }
+  return ok_status();
+}
+
+/// Usage errors print a line and exit 2.
+Result<int> usage_error(std::string_view text) {
+  std::fprintf(stderr, "pteron compile: %s\n", std::string(text).c_str());
+  return 2;
+}
+
+std::string megabytes(uint64_t bytes) {
+  char text[40];
+  std::snprintf(text, sizeof text, bytes < 1000000 ? "%.1f KB" : "%.1f MB", static_cast<double>(bytes) / (bytes < 1000000 ? 1e3 : 1e6));
+  return text;
+}
+
+void print_json(const compiler::CompileReport& report, const std::string& output, uint64_t file_bytes) {
+  JsonWriter json;
+  json.begin_object();
+  json.field("output", output);
+  json.field("file_bytes", file_bytes);
+  json.field("weight_bytes", report.weight_bytes);
+  json.key("phases");
+  json.begin_array();
+  for (const auto& phase : report.phases) {
+    json.begin_object();
+    json.field("name", phase.name);
+    json.field("time_ms", phase.seconds * 1e3);
+    json.field("peak_rss_bytes", phase.peak_bytes);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("methods");
+  json.begin_array();
+  for (const auto& method : report.methods) {
+    json.begin_object();
+    json.field("name", method.name);
+    json.field("arena_bytes", method.arena_bytes);
+    json.field("arena_lower_bound_bytes", method.lower_bound_bytes);
+    json.field("instructions", static_cast<uint64_t>(method.instruction_count));
+    json.end_object();
+  }
+  json.end_array();
+  json.key("operators");
+  json.begin_array();
+  for (const std::string& name : report.operators) json.string(name);
+  json.end_array();
+  json.end_object();
+  std::printf("%s\n", json.text().c_str());
+}
+
+void print_report(const compiler::CompileReport& report, const std::string& output, uint64_t file_bytes, bool executorch) {
+  double seconds = 0;
+  for (const auto& phase : report.phases) seconds += phase.seconds;
+  std::printf("wrote %s: %s (weights %s) in %.3f s\n", output.c_str(), megabytes(file_bytes).c_str(), megabytes(report.weight_bytes).c_str(), seconds);
+  for (const auto& method : report.methods) {
+    const double ratio = method.lower_bound_bytes == 0 ? 1.0 : static_cast<double>(method.arena_bytes) / static_cast<double>(method.lower_bound_bytes);
+    std::printf("method %s: %zu instructions; planned memory %llu bytes, lower bound %llu, ratio %.3f\n", method.name.c_str(), method.instruction_count,
+                static_cast<unsigned long long>(method.arena_bytes), static_cast<unsigned long long>(method.lower_bound_bytes), ratio);
+  }
+  std::printf("needs at load: %s, %zu operators; no delegates, no data files\n", executorch ? "the official runtime 1.5.1 or Pteron" : "Pteron's portable kernels",
+              report.operators.size());
+}
+
+Result<int> run(const Arguments& a) {
+  if (a.flag("list-phases")) {
+    for (const std::string_view name : compiler::phase_names()) std::printf("%s\n", std::string(name).c_str());
+    return 0;
+  }
+  compiler::CompileOptions options;
+  PTERON_TRY(read_methods(a, &options));
+  if (options.methods.empty()) return usage_error("name a MODEL.pt2, or methods with --method NAME=FILE");
+  const std::string profile = a.value("profile", "pteron");
+  if (profile != "pteron" && profile != "executorch") return usage_error(str_cat("--profile is pteron or executorch, found '", profile, "'"));
+  options.profile = profile == "executorch" ? compiler::Profile::kExecutorch : compiler::Profile::kPteron;
+  for (const std::string& backend : split_list(a.list("backend"))) {
+    if (backend != "portable") return Status(Code::kUnsupported, str_cat("backend '", backend, "' does not exist; there is 'portable'"));
+  }
+  PTERON_ASSIGN(options.alignment_bytes, parse_number(a.value("alignment", "64"), "--alignment"));
+  if (options.alignment_bytes < 16 || options.alignment_bytes > 4096 || (options.alignment_bytes & (options.alignment_bytes - 1)) != 0) {
+    return usage_error("--alignment is a power of two from 16 to 4096");
+  }
+  options.stop_after = a.value("stop-after");
+  options.dump_after = a.list("dump-after");
+  options.disabled = a.list("disable");
+  const std::string verify = a.value("verify", "phase");
+  if (verify != "each" && verify != "phase" && verify != "off") return usage_error(str_cat("--verify is each, phase or off, found '", verify, "'"));
+  options.verify = verify == "each" ? compiler::VerifyLevel::kEach : verify == "off" ? compiler::VerifyLevel::kOff : compiler::VerifyLevel::kPhase;
+  if (!options.stop_after.empty()) {
+    const auto phases = compiler::phase_names();
+    if (std::find(phases.begin(), phases.end(), options.stop_after) == phases.end()) return usage_error(str_cat("--stop-after: no phase '", options.stop_after, "'"));
+  }
+  options.dump = [](std::string_view pass, std::string_view text) {
+    std::printf("# after %s\n%s\n", std::string(pass).c_str(), std::string(text).c_str());
+  };
+  std::string output = a.value("output");
+  if (output.empty()) {
+    const std::string& first = options.methods[0].path;
+    output = (ends_with_pt2(first) ? first.substr(0, first.size() - 4) : first) + ".pte";
+  }
+  for (const auto& method : options.methods) {
+    if (same_file(method.path, output)) return Status(Code::kInvalidInput, str_cat("the output ", output, " is the input ", method.path, "; name another file with -o"));
+  }
+  StderrLog log(a.flag("quiet") ? LogLevel::kError : LogLevel::kWarning);
+  options.log = &log;
+  PTERON_ASSIGN(Session session, Session::create());
+  LazyFile file(output);
+  PTERON_ASSIGN(const compiler::CompileReport report, compiler::compile(options, session.environment(), file));
+  if (!options.stop_after.empty() && options.stop_after != "write") {
+    if (a.flag("json")) print_json(report, "", 0);
+    return 0;
+  }
+  PTERON_TRY(file.commit(!a.flag("no-sync")));
+  if (a.flag("json")) {
+    print_json(report, output, file.size());
+  } else if (!a.flag("quiet")) {
+    print_report(report, output, file.size(), options.profile == compiler::Profile::kExecutorch);
+  }
+  return 0;
+}
+
+}  // namespace
+
+extern const Verb k_compile_verb;
+const Verb k_compile_verb = {"compile", "compile a .pt2 archive to a .pte program", "MODEL.pt2 [-o OUT.pte] [options]", 0, 1, kOptions, run};
+
+}  // namespace pteron::cli

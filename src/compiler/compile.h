@@ -1,0 +1,76 @@
+// The compiler as a library: .pt2 archives in, a .pte out. pipeline.cpp is the main path, top to bottom.
+// Called by the command line tool, by the Python module and by tests.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/byte_sink.h"
+#include "base/log.h"
+#include "emit/emit.h"
+#include "ir/op.h"
+#include "pteron/status.h"
+
+namespace pteron::interp {
+class Evaluator;
+}
+
+namespace pteron::compiler {
+
+using emit::Profile;
+
+/// One method of the program and the archive it comes from.
+struct MethodSource {
+  std::string method = "forward";
+  std::string path;
+};
+
+enum class VerifyLevel : uint8_t { kOff, kPhase, kEach };
+
+struct CompileOptions {
+  std::vector<MethodSource> methods;
+  Profile profile = Profile::kPteron;
+  uint64_t alignment_bytes = 64;           ///< of planned buffers, constants and named data
+  std::string stop_after;                  ///< name of a phase; empty: run all
+  std::vector<std::string> dump_after;     ///< names of phases or passes whose result goes to `dump`
+  std::vector<std::string> disabled;       ///< passes to leave out
+  VerifyLevel verify = VerifyLevel::kPhase;
+  std::function<void(std::string_view pass, std::string_view text)> dump;
+  LogSink* log = nullptr;
+};
+
+/// What a compilation needs to know of the world; objects passed in so that users can extend copies of them.
+struct Environment {
+  const ir::Catalog* catalog = nullptr;
+  std::function<bool(std::string_view kernel)> has_kernel;   ///< kernels of our runtime
+  interp::Evaluator* evaluator = nullptr;                    ///< constant folding; null: none
+};
+
+struct PhaseReport {
+  std::string name;
+  double seconds = 0;
+  uint64_t peak_bytes = 0;  ///< largest resident memory of the process so far
+};
+
+struct CompileReport {
+  std::vector<PhaseReport> phases;
+  std::vector<emit::MethodReport> methods;
+  std::vector<std::string> operators;   ///< kernels the file needs at load, sorted
+  size_t weight_bytes = 0;              ///< constants written
+};
+
+/// Names of all phases in order.
+std::vector<std::string_view> phase_names();
+
+/// Compiles the methods and writes the program to `sink` (nothing is written if it fails or stops early).
+/// Errors: those of import, passes and emit, with the phase or pass in front; kUnsupported lists every operator that cannot run.
+/// Threads: independent calls may run at once if their environments are distinct or only read.
+Result<CompileReport> compile(const CompileOptions& options, const Environment& environment, ByteSink& sink);
+
+/// True if the official runtime 1.5.1 has this kernel.
+bool executorch_has_kernel(std::string_view kernel);
+
+}  // namespace pteron::compiler
