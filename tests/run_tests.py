@@ -1,0 +1,232 @@
+#!/usr/bin/env python3
+"""Runs every test stage and prints a line per stage with its time, the skipped tests with their reasons, and `N passed, N failed, N skipped`.
+
+--quick leaves out sanitizers and most conformance cases; --full runs every conformance case and the models of the big libraries.
+PTERON_REQUIRE=executorch,... turns skips for that reason into failures."""
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+JOBS = str(os.environ.get("JOBS") or os.cpu_count())
+WORK = ROOT / "build" / "tests"
+REQUIRED = set(filter(None, os.environ.get("PTERON_REQUIRE", "").split(",")))
+# Variables that change what tests do never reach them.
+DROPPED = re.compile(r"^(GTEST_|OMP_|PTERON_|PYTEST_ADDOPTS$|MALLOC_|LD_PRELOAD$)")
+
+
+def clean_environment():
+    return {k: v for k, v in os.environ.items() if not DROPPED.match(k)}
+
+
+class Results:
+    def __init__(self):
+        self.passed, self.failed, self.skipped, self.stages = 0, [], [], []
+
+    def add_junit(self, path, stage):
+        if not path.is_file():
+            self.failed.append(f"{stage}: no report {path.name}")
+            return
+        for case in ElementTree.parse(path).getroot().iter("testcase"):
+            name = f"{stage}: {case.get('classname', '')}.{case.get('name')}"
+            skip = case.find("skipped")
+            if skip is not None:
+                self.skip(name, (skip.get("message") or "").strip())
+            elif case.find("failure") is not None or case.find("error") is not None or case.get("status") == "fail":
+                self.failed.append(name)
+            else:
+                self.passed += 1
+
+    def skip(self, name, reason):
+        if any(word and word in reason for word in REQUIRED):
+            self.failed.append(f"{name}: skipped although required: {reason}")
+        else:
+            self.skipped.append((name, reason))
+
+
+def run(command, log, limit, **more):
+    """Exit code; output goes to a log file whose tail is shown on failure."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "w") as out:
+        try:
+            code = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=ROOT,
+                                  env=dict(clean_environment(), **more), timeout=limit).returncode
+        except subprocess.TimeoutExpired:
+            code = -1
+            out.write(f"\nended after {limit} s\n")
+    if code != 0:
+        print("\n".join(log.read_text(errors="replace").splitlines()[-40:]), flush=True)
+    return code
+
+
+def require(results, what, code):
+    if code == 0:
+        results.passed += 1
+    else:
+        results.failed.append(f"{what} (exit {code})")
+    return code == 0
+
+
+def newest_clang():
+    for version in range(30, 15, -1):
+        if shutil.which(f"clang++-{version}"):
+            return f"clang++-{version}"
+    return None
+
+
+def build(results, preset, *arguments, targets=()):
+    code = run(["cmake", "--preset", preset, *arguments], WORK / f"configure-{preset}.log", 600)
+    if code == 0:
+        command = ["cmake", "--build", "--preset", preset]
+        if targets:
+            command += ["--target", *targets]
+        code = run([*command, "--", "-j", JOBS], WORK / f"build-{preset}.log", 3600)
+    return require(results, f"build {preset}", code)
+
+
+def unit_tests(results, preset, limit=1200, **environment):
+    report = WORK / f"ctest-{preset}.xml"
+    report.unlink(missing_ok=True)
+    run(["ctest", "--test-dir", f"build/{preset}", "--output-junit", str(report), "--output-on-failure", "-j", JOBS],
+        WORK / f"ctest-{preset}.log", limit, **environment)
+    results.add_junit(report, preset)
+
+
+def stage_release(results, options):
+    if build(results, "release"):
+        unit_tests(results, "release")
+
+
+def stage_sanitizers(results, options):
+    clang = newest_clang()
+    if clang is None:
+        results.skip("address and undefined sanitizers", "no clang 16 or newer")
+        return
+    if build(results, "asan", f"-DCMAKE_CXX_COMPILER={clang}"):
+        unit_tests(results, "asan", ASAN_OPTIONS="detect_stack_use_after_return=1:allocator_may_return_null=1", UBSAN_OPTIONS="print_stacktrace=1")
+
+
+def stage_threads(results, options):
+    clang = newest_clang()
+    if clang is None:
+        results.skip("thread sanitizer", "no clang 16 or newer")
+        return
+    targets = ("base_test", "runtime_test")
+    if build(results, "tsan", f"-DCMAKE_CXX_COMPILER={clang}", targets=targets):
+        for target in targets:
+            require(results, f"tsan {target}", run([f"build/tsan/bin/{target}"], WORK / f"tsan-{target}.log", 600))
+
+
+def make_cases(options):
+    """Generates conformance cases once; every n-th operator sample unless --full."""
+    cases, every = WORK / "cases", 1 if options.full else 24 if options.quick else 3
+    stamp = cases / "made.txt"
+    key = f"{every}"
+    if stamp.is_file() and stamp.read_text() == key:
+        return cases
+    shutil.rmtree(cases, ignore_errors=True)
+    folder = ROOT / "tests" / "conformance"
+    jobs = [["opinfo_cases.py", "--out", cases / "op", "--every", every], ["model_cases.py", "--out", cases / "model", "--section", "A"],
+            ["bug_cases.py", "--out", cases / "bug"], ["pte_cases.py", "--out", cases / "pte"]]
+    # Two at a time: each generator works on one core.
+    running = []
+    for job in jobs:
+        log = open(WORK / f"make-{pathlib.Path(str(job[2])).name}.log", "w")
+        running.append(subprocess.Popen([sys.executable, *map(str, job)], cwd=folder, stdout=log, stderr=subprocess.STDOUT, env=clean_environment()))
+        while sum(p.poll() is None for p in running) >= 2:
+            time.sleep(0.2)
+    if any(p.wait() != 0 for p in running):
+        return None
+    stamp.write_text(key)
+    return cases
+
+
+def stage_conformance(results, options):
+    WORK.mkdir(parents=True, exist_ok=True)
+    cases = make_cases(options)
+    if not require(results, "make conformance cases", 0 if cases else 1):
+        return
+    for name, extra, allowed in (("pteron", [], "conformance_allowed.txt"), ("executorch", ["--executorch"], "conformance_executorch_allowed.txt")):
+        report = WORK / f"conformance-{name}.json"
+        kinds = ["--kind", "model,dynamic,state,control,bug"] if extra else []
+        run([sys.executable, "tests/conformance/check.py", "--pteron", "build/release/bin/pteron", "--cases", str(cases), "--jobs", JOBS, "--json", str(report),
+             *extra, *kinds], WORK / f"conformance-{name}.log", 3000)
+        count_conformance(results, name, report, ROOT / "tests" / allowed)
+
+
+def count_conformance(results, name, report, allowed_file):
+    """A case must pass, or be refused, or stand in the list of known gaps with a reason. Wrong, crash and timeout are failures."""
+    if not report.is_file():
+        results.failed.append(f"conformance {name}: no report")
+        return
+    allowed = {}
+    for line in allowed_file.read_text().splitlines() if allowed_file.is_file() else []:
+        if line.strip() and not line.startswith("#"):
+            case, _, reason = line.partition(" ")
+            allowed[case] = reason.strip()
+    data = json.loads(report.read_text())["results"]
+    totals = {}
+    for r in data:
+        totals[r["outcome"]] = totals.get(r["outcome"], 0) + 1
+        label = f"conformance {name}: {r['name']}"
+        if r["outcome"] == "pass":
+            if r["name"] in allowed:
+                results.failed.append(f"{label} passes now: take it off {allowed_file.name}")
+            else:
+                results.passed += 1
+        elif r["name"] in allowed:
+            results.skip(label, allowed[r["name"]])
+        elif r["outcome"] == "unsupported" and r["kind"] == "op":
+            results.skip(label, f"refused: {r['detail'][:120]}")
+        elif r["outcome"] == "unsupported" and name == "executorch":
+            results.skip(label, f"refused: {r['detail'][:120]}")
+        else:
+            results.failed.append(f"{label}: {r['outcome']}: {r['detail'][:160]}")
+    print(f"    {name}: " + ", ".join(f"{v} {k}" for k, v in sorted(totals.items())), flush=True)
+
+
+def stage_python(results, options):
+    report = WORK / "pytest.xml"
+    report.unlink(missing_ok=True)
+    run([sys.executable, "-m", "pytest", "-q", "-x" if options.quick else "-q", "--junitxml", str(report), "tests/cli", "tests/interop", "tests/lint",
+         "tests/conformance/tests"], WORK / "pytest.log", 1800)
+    results.add_junit(report, "python")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--only", default="", help="comma separated stages: release, sanitizers, threads, conformance, python")
+    options = parser.parse_args()
+    stages = [("release", stage_release), ("sanitizers", stage_sanitizers), ("threads", stage_threads), ("conformance", stage_conformance),
+              ("python", stage_python)]
+    chosen = set(filter(None, options.only.split(",")))
+    results = Results()
+    for name, stage in stages:
+        if chosen and name not in chosen or options.quick and name in ("sanitizers", "threads"):
+            continue
+        begin = time.time()
+        failed_before = len(results.failed)
+        stage(results, options)
+        print(f"{name:<12} {time.time() - begin:7.1f} s  {'ok' if len(results.failed) == failed_before else 'FAILED'}", flush=True)
+    reasons = {}
+    for name, reason in results.skipped:
+        reasons.setdefault(reason, []).append(name)
+    for reason, names in sorted(reasons.items(), key=lambda item: -len(item[1])):
+        print(f"skipped {names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}: {reason}")
+    for name in results.failed:
+        print(f"failed {name}")
+    print(f"{results.passed} passed, {len(results.failed)} failed, {len(results.skipped)} skipped")
+    return 1 if results.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
