@@ -75,7 +75,6 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
 
 bool parse_arguments(const Verb& verb, std::span<const std::string> words, Arguments* arguments, int* exit) {
   CLI::App app(std::string(verb.summary), "pteron " + std::string(verb.name));
-  app.usage("usage: pteron " + std::string(verb.name) + " " + std::string(verb.usage));
   std::vector<std::string> positionals;
   app.add_option("arguments", positionals)->group("");
   struct Slot {
@@ -100,7 +99,7 @@ bool parse_arguments(const Verb& verb, std::span<const std::string> words, Argum
     std::vector<std::string> reversed(words.rbegin(), words.rend());  // CLI11 takes them from the back
     app.parse(reversed);
   } catch (const CLI::CallForHelp&) {
-    std::fputs(app.help().c_str(), stdout);
+    std::printf("usage: pteron %s %s\n%s", std::string(verb.name).c_str(), std::string(verb.usage).c_str(), app.help().c_str());
     *exit = 0;
     return false;
   } catch (const CLI::ParseError& error) {
