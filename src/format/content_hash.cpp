@@ -1,0 +1,65 @@
+// Content hashes through libxxhash.
+#include "format/content_hash.h"
+
+#include <xxhash.h>
+
+#include <cstring>
+
+#include "base/str_cat.h"
+
+namespace pteron::format {
+
+namespace {
+
+std::string hex_of(XXH128_hash_t hash) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(&canonical, hash);
+  std::string out;
+  for (const unsigned char byte : canonical.digest) {
+    out.push_back(kHex[byte >> 4]);
+    out.push_back(kHex[byte & 15]);
+  }
+  return out;
+}
+
+}  // namespace
+
+struct HashSink::State {
+  XXH3_state_t* xxh = XXH3_createState();
+  ~State() { XXH3_freeState(xxh); }
+};
+
+HashSink::HashSink() : state_(std::make_unique<State>()) {
+  if (state_->xxh != nullptr) XXH3_128bits_reset(state_->xxh);
+}
+
+HashSink::~HashSink() = default;
+
+Status HashSink::reserve(uint64_t) { return state_->xxh != nullptr ? ok_status() : Status::out_of_memory(); }
+
+Status HashSink::write(std::span<const std::byte> bytes) {
+  if (state_->xxh == nullptr) return Status::out_of_memory();
+  if (!bytes.empty()) XXH3_128bits_update(state_->xxh, bytes.data(), bytes.size());
+  return ok_status();
+}
+
+std::string HashSink::hex() const { return state_->xxh == nullptr ? std::string() : hex_of(XXH3_128bits_digest(state_->xxh)); }
+
+std::string hash_hex(std::span<const std::byte> bytes) { return hex_of(XXH3_128bits(bytes.data(), bytes.size())); }
+
+Result<std::string> tensor_hash_hex(DType dtype, std::span<const int64_t> sizes, const Payload& row_major) {
+  HashSink sink;
+  const uint8_t head[2] = {static_cast<uint8_t>(dtype), static_cast<uint8_t>(sizes.size())};
+  PTERON_TRY(sink.write(std::as_bytes(std::span(head))));
+  PTERON_TRY(sink.write(std::as_bytes(sizes)));
+  PTERON_TRY(write_payload(row_major, sink));
+  return sink.hex();
+}
+
+Result<std::string> weight_key(DType dtype, std::span<const int64_t> sizes, const Payload& row_major) {
+  PTERON_ASSIGN(const std::string hex, tensor_hash_hex(dtype, sizes, row_major));
+  return str_cat("pteron/", hex);
+}
+
+}  // namespace pteron::format
