@@ -170,12 +170,14 @@ class MetaReader {
   }
 
   std::string text(const flatbuffers::String* value) {
+    if (value == nullptr) missing_ = true;
     const std::string_view view = text_of(value);
     return spend(view.size()) ? std::string(view) : std::string();
   }
 
   template <typename Wire, typename Plain>
   void get_list(const List<Wire>* list, std::vector<Plain>* out) {
+    if (list == nullptr) missing_ = true;
     for (uint32_t i = 0; i < count_of(list) && within_budget(); ++i) out->push_back(get(*list->Get(i)));
   }
 
@@ -183,6 +185,8 @@ class MetaReader {
     DimExpr out;
     out.text = text(w.text());
     const uint32_t count = count_of(w.ops());
+    if (w.ops() == nullptr || w.operands() == nullptr) missing_ = true;
+    if (reinterpret_cast<uintptr_t>(items_of(w.operands()).data()) % alignof(int64_t) != 0) unknown_ = true;
     // Lists of different length leave no steps: not well formed, refused later.
     if (count != count_of(w.operands()) || !spend(uint64_t{count} * 9)) return out;
     for (uint32_t i = 0; i < count; ++i) out.steps.push_back({static_cast<DimOp>(w.ops()->Get(i)), w.operands()->Get(i)});
@@ -192,6 +196,7 @@ class MetaReader {
   SymbolMeta get(const wm::Symbol& w) { return {text(w.name()), w.min(), w.max(), w.divisor(), w.remainder()}; }
 
   ConstraintMeta get(const wm::Constraint& w) {
+    if (w.condition() == nullptr) missing_ = true;
     return {w.condition() == nullptr ? DimExpr() : get(*w.condition()), text(w.text())};
   }
 
@@ -203,6 +208,7 @@ class MetaReader {
     out.dtype = static_cast<DType>(w.scalar_type());
     get_list(w.dims(), &out.dims);
     get_list(w.strides(), &out.strides);
+    if (w.dim_order() == nullptr) missing_ = true;
     const std::span<const uint8_t> order = items_of(w.dim_order());
     if (order.size() <= static_cast<size_t>(kMaxRank)) {
       out.dim_order.assign(order.begin(), order.end());
@@ -250,9 +256,43 @@ class MetaReader {
  public:
   /// A kind, dtype or rank that this version does not know was met.
   bool unknown_ = false;
+  /// A vector, string or expression is absent.
+  bool missing_ = false;
 };
 
 Status invalid(std::string message) { return Status(Code::kInvalidFile, str_cat(kMetaKey, ": ", message)); }
+
+Status open_blob(std::span<const std::byte> bytes, MetaView* view) {
+  if (bytes.size() < 2 * kPrefixBytes || bytes.size() > kMaxFlatbufferBytes || read_tag(bytes, 4) != kMetaIdentifier) {
+    return invalid(str_cat("a blob with identifier PTM1 is expected, found ", bytes.size(), " other bytes"));
+  }
+  const std::byte* data = bytes.data();
+  if (reinterpret_cast<uintptr_t>(data) % kFlatbufferAlignment != 0) {
+    PTERON_ASSIGN(view->copy, Buffer::create(bytes.size()));
+    std::memcpy(view->copy.data(), data, bytes.size());
+    data = view->copy.data();
+  }
+  flatbuffers::Verifier::Options options;
+  options.max_tables = static_cast<flatbuffers::uoffset_t>(bytes.size() / 8 + 1);
+  flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(data), bytes.size(), options);
+  if (!verifier.VerifyBuffer<wm::Meta>(wm::MetaIdentifier())) return invalid(str_cat(bytes.size(), " bytes are not a well-formed flatbuffer"));
+  view->root = wm::GetMeta(data);
+  return ok_status();
+}
+
+Result<ProgramMeta> read_checked(std::span<const std::byte> bytes, MetaView* view) {
+  PTERON_TRY(open_blob(bytes, view));
+  MetaReader reader(bytes.size());
+  ProgramMeta out = reader.program(*view->root);
+  if (!reader.within_budget()) return invalid("overlapping parts in the flatbuffer");
+  if (reader.unknown_) return invalid("a port kind, dtype or rank that this version does not know");
+  if (reader.missing_) return invalid("a part that every version writes is missing");
+  for (const MethodMeta& method : out.methods) {
+    const std::string fault = fault_of(method);
+    if (!fault.empty()) return invalid(str_cat("method ", method.name, ": ", fault));
+  }
+  return out;
+}
 
 }  // namespace
 
@@ -279,30 +319,15 @@ Result<Buffer> write_meta(const ProgramMeta& meta) {
   return out;
 }
 
+Result<MetaView> verify_meta(std::span<const std::byte> bytes) {
+  MetaView view;
+  PTERON_TRY(read_checked(bytes, &view).status());
+  return view;
+}
+
 Result<ProgramMeta> read_meta(std::span<const std::byte> bytes) {
-  if (bytes.size() < 2 * kPrefixBytes || bytes.size() > kMaxFlatbufferBytes || read_tag(bytes, 4) != kMetaIdentifier) {
-    return invalid(str_cat("a blob with identifier PTM1 is expected, found ", bytes.size(), " other bytes"));
-  }
-  Buffer copy;
-  const std::byte* data = bytes.data();
-  if (reinterpret_cast<uintptr_t>(data) % kFlatbufferAlignment != 0) {
-    PTERON_ASSIGN(copy, Buffer::create(bytes.size()));
-    std::memcpy(copy.data(), data, bytes.size());
-    data = copy.data();
-  }
-  flatbuffers::Verifier::Options options;
-  options.max_tables = static_cast<flatbuffers::uoffset_t>(bytes.size() / 8 + 1);
-  flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(data), bytes.size(), options);
-  if (!verifier.VerifyBuffer<wm::Meta>(wm::MetaIdentifier())) return invalid(str_cat(bytes.size(), " bytes are not a well-formed flatbuffer"));
-  MetaReader reader(bytes.size());
-  ProgramMeta out = reader.program(*wm::GetMeta(data));
-  if (!reader.within_budget()) return invalid("overlapping parts in the flatbuffer");
-  if (reader.unknown_) return invalid("a port kind, dtype or rank that this version does not know");
-  for (const MethodMeta& method : out.methods) {
-    const std::string fault = fault_of(method);
-    if (!fault.empty()) return invalid(str_cat("method ", method.name, ": ", fault));
-  }
-  return out;
+  MetaView view;
+  return read_checked(bytes, &view);
 }
 
 }  // namespace pteron::format

@@ -13,6 +13,7 @@
 #include "base/buffer.h"
 #include "pteron/status.h"
 #include "pteron/tensor.h"
+#include "schema/pteron_meta_generated.h"
 
 namespace pteron::format {
 
@@ -175,5 +176,16 @@ Result<Buffer> write_meta(const ProgramMeta& meta);
 /// Value and instruction indices are the program's business: the caller compares them with it.
 /// Errors: kInvalidFile, kOutOfMemory.
 Result<ProgramMeta> read_meta(std::span<const std::byte> bytes);
+
+/// A checked blob for use in place, without plain copies.
+/// Owns:    a copy of the bytes if they were not 16-byte aligned, else nothing.
+struct MetaView {
+  const wire::meta::Meta* root = nullptr;
+  Buffer copy;
+};
+/// The checks of read_meta; beyond them, every vector, string and expression that the schema names is present, so that the generated accessors
+/// may be used freely.
+/// Errors: as read_meta.
+Result<MetaView> verify_meta(std::span<const std::byte> bytes);
 
 }  // namespace pteron::format

@@ -63,6 +63,11 @@ TEST(Meta, RoundTrip) {
   std::vector<std::byte> room(blob->size() + 1);
   std::memcpy(room.data() + 1, blob->data(), blob->size());
   EXPECT_EQ(*read_meta(std::span(room).subspan(1)), meta);
+  for (const std::span<const std::byte> bytes : {std::span<const std::byte>(blob->span()), std::span<const std::byte>(room).subspan(1)}) {
+    auto view = verify_meta(bytes);
+    ASSERT_TRUE(view.ok());
+    EXPECT_EQ(view->root->methods()->Get(0)->symbols()->Get(0)->max(), 64);
+  }
 }
 
 TEST(Meta, RefusesBadFacts) {

@@ -10,7 +10,7 @@
 
 #include "base/mapped_file.h"
 #include "import/json.h"
-#include "import/zip.h"
+#include "base/zip.h"
 #include "ir/graph.h"
 #include "pteron/status.h"
 

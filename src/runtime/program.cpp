@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/str_cat.h"
+#include "format/meta.h"
 #include "runtime/state.h"
 
 namespace pteron {
@@ -38,8 +39,13 @@ std::optional<std::span<const std::byte>> Program::named_data(std::string_view k
 namespace runtime {
 namespace {
 
+/// A program without facts of ours runs by the rules of the public format.
 Status read_meta(ProgramState& state) {
-  static_cast<void>(state);
+  const std::optional<std::span<const std::byte>> blob = state.view.named_data(format::kMetaKey);
+  if (!blob.has_value()) return ok_status();
+  PTERON_ASSIGN(format::MetaView meta, format::verify_meta(*blob));
+  state.meta = meta.root;
+  state.meta_copy = std::move(meta.copy);
   return ok_status();
 }
 

@@ -1,6 +1,6 @@
 // Zip directory parsing and inflating. The layout is PKWARE's APPNOTE; torch writes zeros into local headers, so sizes come
 // from the central directory only.
-#include "import/zip.h"
+#include "base/zip.h"
 
 #include <zlib.h>
 
@@ -12,7 +12,7 @@
 #include "base/checked_math.h"
 #include "base/str_cat.h"
 
-namespace pteron::importer {
+namespace pteron {
 
 namespace {
 
@@ -231,4 +231,4 @@ Result<ZipBytes> ZipFile::read(const ZipEntry& entry, bool check_crc) const {
   return out;
 }
 
-}  // namespace pteron::importer
+}  // namespace pteron

@@ -1,5 +1,5 @@
 // Zip reader over bytes in memory: central directory, zip64, stored entries without a copy, deflated ones through zlib.
-// Used for .pt2 archives and for the torch.save files inside them. Reads nothing outside the given bytes, whatever they hold.
+// Used for .pt2 archives, the torch.save files inside them, and .npz. Reads nothing outside the given bytes, whatever they hold.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 #include "pteron/status.h"
 
-namespace pteron::importer {
+namespace pteron {
 
 /// One file of the archive, as the central directory tells.
 /// Units:   offsets and sizes in bytes; data_offset counts from the start of the archive.
@@ -57,4 +57,4 @@ class ZipFile {
   std::unordered_map<std::string_view, size_t> index_;
 };
 
-}  // namespace pteron::importer
+}  // namespace pteron
