@@ -2,15 +2,11 @@
 #include "ops/gemm.h"
 
 #include <algorithm>
-#include <cstring>
-
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
 
 #include "base/check.h"
 #include "base/checked_math.h"
 #include "ops/gemm_micro.h"
+#include "ops/gemm_pack.h"
 #include "tensor/dim_math.h"
 
 namespace pteron::ops {
@@ -28,26 +24,6 @@ constexpr double kThreadGrain = 1 << 17;
 // Rows of x up to which a product is treated as matrix-vector products.
 constexpr int64_t kSkinny = 4;
 
-template <typename C>
-C load(C v) {
-  return v;
-}
-template <typename C, typename T>
-C convert(T v) {
-  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
-    return static_cast<C>(static_cast<float>(v));
-  } else {
-    return static_cast<C>(v);
-  }
-}
-template <typename T, typename C>
-T store(C v) {
-  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
-    return T(static_cast<float>(v));
-  } else {
-    return static_cast<T>(v);
-  }
-}
 template <typename C>
 C scalar_as(double v) {
   return static_cast<C>(v);
@@ -98,42 +74,6 @@ GemmMicro<C> micro_of() {
   }
 }
 
-/// count values of T to C; both contiguous.
-template <typename C, typename T>
-void convert_run(const T* from, C* to, int64_t count) {
-  int64_t i = 0;
-#if defined(__AVX2__) && defined(__F16C__)
-  if constexpr (std::is_same_v<T, Half> && std::is_same_v<C, float>) {
-    for (; i + 8 <= count; i += 8) {
-      _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
-    }
-  }
-#endif
-  for (; i < count; ++i) to[i] = convert<C>(from[i]);
-}
-
-#if defined(__AVX2__)
-/// to[k * width + i] = from[i * stride + k] for 8 rows and 8 columns.
-void transpose_8x8(const float* from, int64_t stride, float* to, int64_t width) {
-  __m256 r[8], t[8];
-  for (int i = 0; i < 8; ++i) r[i] = _mm256_loadu_ps(from + i * stride);
-  for (int i = 0; i < 8; i += 2) {
-    t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
-    t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
-  }
-  for (int i = 0; i < 8; i += 4) {
-    r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
-    r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
-    r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-    r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
-  }
-  for (int i = 0; i < 4; ++i) {
-    _mm256_storeu_ps(to + i * width, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
-    _mm256_storeu_ps(to + (i + 4) * width, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
-  }
-}
-#endif
-
 /// Packs rows [r0, r0 + rows) and depth [k0, k0 + depth) of a strided operand into one panel.
 template <typename C, typename T>
 void pack_strided(const GemmOperand& x, C* panel, int width, int64_t r0, int64_t rows, int64_t k0, int64_t depth) {
@@ -141,28 +81,7 @@ void pack_strided(const GemmOperand& x, C* panel, int width, int64_t r0, int64_t
   if (rows < width) {
     for (int64_t k = 0; k < depth; ++k) std::fill(panel + k * width + rows, panel + (k + 1) * width, C{});
   }
-  if (x.stride_r == 1) {
-    for (int64_t k = 0; k < depth; ++k) convert_run(from + k * x.stride_k, panel + k * width, rows);
-    return;
-  }
-  int64_t done = 0;
-#if defined(__AVX2__)
-  if constexpr (std::is_same_v<C, float> && std::is_same_v<T, float>) {
-    if (x.stride_k == 1) {
-      for (; done + 8 <= rows; done += 8) {
-        int64_t k = 0;
-        for (; k + 8 <= depth; k += 8) transpose_8x8(from + done * x.stride_r + k, x.stride_r, panel + k * width + done, width);
-        for (; k < depth; ++k) {
-          for (int64_t i = 0; i < 8; ++i) panel[k * width + done + i] = from[(done + i) * x.stride_r + k];
-        }
-      }
-    }
-  }
-#endif
-  for (; done < rows; ++done) {
-    const T* row = from + done * x.stride_r;
-    for (int64_t k = 0; k < depth; ++k) panel[k * width + done] = convert<C>(row[k * x.stride_k]);
-  }
+  pack_block<C, T>(from, x.stride_r, x.stride_k, panel, width, rows, depth);
 }
 
 /// Sizes of the blocks of one call.
@@ -218,11 +137,11 @@ struct Product {
       for (int64_t j = 0; j < columns; ++j) {
         C v = tile[i * micro.nr + j];
         if (!first) {
-          v += convert<C>(out[j * call.c_n]);
+          v += convert_value<C>(out[j * call.c_n]);
         } else if (init != nullptr) {
-          v += beta * convert<C>(init[(m0 + i) * call.init_m + (n0 + j) * call.init_n]);
+          v += beta * convert_value<C>(init[(m0 + i) * call.init_m + (n0 + j) * call.init_n]);
         }
-        out[j * call.c_n] = store<T>(v);
+        out[j * call.c_n] = store_value<T>(v);
       }
     }
   }
@@ -280,7 +199,7 @@ struct Product {
     for (int64_t i = 0; i < call.m; ++i) {
       const T* from = static_cast<const T*>(call.a.data) + i * call.a.stride_r;
       C* to = x + i * call.k;
-      for (int64_t k = 0; k < call.k; ++k) to[k] = convert<C>(from[k * call.a.stride_k]);
+      for (int64_t k = 0; k < call.k; ++k) to[k] = convert_value<C>(from[k * call.a.stride_k]);
       if (alpha != C{1}) {
         for (int64_t k = 0; k < call.k; ++k) to[k] *= alpha;
       }
@@ -288,8 +207,8 @@ struct Product {
   }
 
   void finish(C sum, int64_t i, int64_t j) const {
-    if (call.init != nullptr) sum += scalar_as<C>(call.beta) * convert<C>(static_cast<const T*>(call.init)[i * call.init_m + j * call.init_n]);
-    static_cast<T*>(call.c)[i * call.c_m + j * call.c_n] = store<T>(sum);
+    if (call.init != nullptr) sum += scalar_as<C>(call.beta) * convert_value<C>(static_cast<const T*>(call.init)[i * call.init_m + j * call.init_n]);
+    static_cast<T*>(call.c)[i * call.c_m + j * call.c_n] = store_value<T>(sum);
   }
 
   /// Columns [n0, n1) for few rows x, columns of b contiguous along k.
