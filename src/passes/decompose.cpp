@@ -7,6 +7,7 @@
 
 #include "base/str_cat.h"
 #include "passes/passes.h"
+#include "passes/scalar_args.h"
 #include "tensor/dtype.h"
 
 namespace pteron::passes {
@@ -56,6 +57,11 @@ class Decomposer {
       Decomposer inner(*region, catalog_, keep_, has_kernel_);
       PTERON_ASSIGN(const bool changed, inner.run());
       changed_ = changed_ || changed;
+    }
+    if (node.op->known && !node.outputs.empty()) {
+      Builder builder(graph_, catalog_, order_);
+      builder.set_origin(node);
+      PTERON_TRY(fit_scalar_args(builder, node, graph_[node.outputs[0]].type.dtype));
     }
     if (node.op->def.decompose == nullptr || keep_(*node.op, node)) {
       order_.push_back(id);
