@@ -31,9 +31,7 @@ class MethodBuilder {
 
   Result<std::unique_ptr<MethodState>> build() {
     PTERON_ASSIGN(made_->info, describe_method(state_, plan_index_));
-    if (const wire::meta::Method* meta = state_.meta_method(made_->info.name)) {
-      PTERON_ASSIGN(made_->constraints, Constraints::create(*meta));
-    }
+    if (const format::MethodMeta* meta = state_.meta.find(made_->info.name)) made_->constraints = Constraints(*meta);
     PTERON_TRY(make_arenas());
     find_roles();
     PTERON_TRY(make_values());

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "base/mapped_file.h"
+#include "format/data_file.h"
+#include "format/meta.h"
 #include "format/program_view.h"
 #include "pteron/delegate.h"
 #include "runtime/value.h"
@@ -20,8 +22,11 @@ namespace pteron::runtime {
 class DataMap final : public NamedData {
  public:
   /// Maps and verifies data files. A key may stand in one of them only.
-  /// Errors: kNotFound, kInvalidFile, kIncompatible (a key in two places), kIo.
+  /// Errors: kNotFound, kInvalidFile, kIo, kIncompatible (a key in two places).
   Status open(const std::vector<std::string>& paths, bool map, const format::ProgramView& program);
+  /// That the files the program was written with are here: by the hash of their manifests, not by name.
+  /// Errors: kNotFound (no file was given), kIncompatible (the files of another program).
+  Status check_program(const format::ProgramMeta& meta) const;
 
   std::optional<std::span<const std::byte>> find(std::string_view key) const override;
   /// Bytes of an external tensor, whose stored layout must be that of `expected`.
@@ -29,7 +34,17 @@ class DataMap final : public NamedData {
   Result<std::span<const std::byte>> tensor(std::string_view name, const Tensor& expected) const;
 
  private:
+  struct File {
+    std::string path;
+    std::shared_ptr<FileBytes> bytes;
+    format::DataFileView view;
+    std::string manifest;  ///< hash; empty if the file has none
+  };
+  Status add(const std::string& path, bool map);
+  const format::DataEntry* find_entry(std::string_view key) const;
+
   const format::ProgramView* program_ = nullptr;
+  std::vector<File> files_;
 };
 
 }  // namespace pteron::runtime

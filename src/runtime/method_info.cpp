@@ -63,31 +63,30 @@ ValueKind kind_of(const wire::pte::EValue& value) {
   }
 }
 
-bool port_fits(const wire::meta::Port& port, const ValueInfo& info) {
-  switch (port.kind()) {
-    case wire::meta::PortKind::TENSOR: return info.kind == ValueKind::kTensor && count_of(port.dims()) == info.dims.size();
-    case wire::meta::PortKind::INT: return info.kind == ValueKind::kInt;
-    case wire::meta::PortKind::FLOAT: return info.kind == ValueKind::kDouble;
-    case wire::meta::PortKind::BOOL: return info.kind == ValueKind::kBool;
-    case wire::meta::PortKind::NONE: return info.kind == ValueKind::kNone;
-    case wire::meta::PortKind::STRING: return info.kind == ValueKind::kString;
+bool port_fits(const format::PortMeta& port, const ValueInfo& info) {
+  switch (port.kind) {
+    case format::PortKind::kTensor: return info.kind == ValueKind::kTensor && port.dtype == info.dtype && port.dims.size() == info.dims.size();
+    case format::PortKind::kInt: return info.kind == ValueKind::kInt;
+    case format::PortKind::kFloat: return info.kind == ValueKind::kDouble;
+    case format::PortKind::kBool: return info.kind == ValueKind::kBool;
+    case format::PortKind::kNone: return info.kind == ValueKind::kNone;
+    case format::PortKind::kString: return info.kind == ValueKind::kString;
   }
   return false;
 }
 
-/// Ranges of dims as pteron.meta has them; never wider than the planned bound.
-void refine_dim(const wire::meta::Method& method, const wire::meta::Expr& expr, DimInfo& dim) {
-  int64_t constant = 0;
-  uint32_t symbol = 0;
-  if (is_constant(expr, &constant)) {
+/// The range of a dim as pteron.meta has it; never wider than the planned bound.
+void refine_dim(const format::MethodMeta& method, const format::DimExpr& expr, DimInfo& dim) {
+  if (expr.is_constant()) {
+    const int64_t constant = expr.steps[0].operand;
     if (constant <= dim.max && constant >= dim.min) dim.min = dim.max = constant;
     return;
   }
-  dim.text = std::string(text_of(expr.text()));
-  if (!is_symbol(expr, &symbol) || symbol >= count_of(method.symbols())) return;
-  const wire::meta::Symbol& named = *method.symbols()->Get(symbol);
-  dim.max = std::min(dim.max, std::max<int64_t>(named.max(), 0));
-  dim.min = std::clamp<int64_t>(named.min(), dim.min, dim.max);
+  dim.text = expr.text;
+  if (expr.symbol_index() < 0) return;
+  const format::SymbolMeta& symbol = method.symbols[static_cast<size_t>(expr.symbol_index())];
+  dim.max = std::min(dim.max, std::max<int64_t>(symbol.max, 0));
+  dim.min = std::max(dim.min, std::min(symbol.min, dim.max));
 }
 
 ValueInfo describe_value(const wire::pte::EValue& value) {
@@ -109,31 +108,27 @@ ValueInfo describe_value(const wire::pte::EValue& value) {
   return info;
 }
 
-using Ports = flatbuffers::Vector<flatbuffers::Offset<wire::meta::Port>>;
-
-/// Describes the inputs or outputs of a plan. `what` is "input" or "output".
+/// Describes the inputs or outputs of a plan. `what` is "input" or "output"; `ports` is null without pteron.meta.
 Result<std::vector<ValueInfo>> describe_ports(const wire::pte::ExecutionPlan& plan, std::span<const int32_t> indices, std::string_view what,
-                                              const wire::meta::Method* meta, const Ports* ports) {
+                                              const format::MethodMeta* meta, const std::vector<format::PortMeta>* ports) {
   std::vector<ValueInfo> result;
-  if (meta != nullptr && count_of(ports) != indices.size()) {
-    return Status(Code::kInvalidFile, str_cat("pteron.meta lists ", count_of(ports), " ", what, "s of method ", text_of(plan.name()), ", the plan has ",
+  if (ports != nullptr && ports->size() != indices.size()) {
+    return Status(Code::kInvalidFile, str_cat("pteron.meta lists ", ports->size(), " ", what, "s of method ", text_of(plan.name()), ", the plan has ",
                                               indices.size()));
   }
   for (size_t i = 0; i < indices.size(); ++i) {
     ValueInfo info = describe_value(*plan.values()->Get(static_cast<uint32_t>(indices[i])));
-    const wire::meta::Port* port = meta == nullptr ? nullptr : ports->Get(static_cast<uint32_t>(i));
     info.fixed = what == "input" && (info.kind == ValueKind::kInt || info.kind == ValueKind::kBool || info.kind == ValueKind::kDouble);
-    if (port != nullptr) {
-      if (!port_fits(*port, info)) {
+    if (ports != nullptr) {
+      const format::PortMeta& port = (*ports)[i];
+      if (!port_fits(port, info)) {
         return Status(Code::kInvalidFile, str_cat("pteron.meta and the plan of method ", text_of(plan.name()), " differ in ", what, " ", i));
       }
-      info.name = std::string(text_of(port->name()));
-      for (uint32_t d = 0; d < info.dims.size(); ++d) refine_dim(*meta, *port->dims()->Get(d), info.dims[d]);
-      if (info.kind == ValueKind::kInt) {
-        info.int_min = port->int_min();
-        info.int_max = port->int_max();
-        if (port->symbol() >= 0) info.fixed = false;
-      }
+      info.name = port.name;
+      for (size_t d = 0; d < info.dims.size(); ++d) refine_dim(*meta, port.dims[d], info.dims[d]);
+      info.int_min = port.int_min;
+      info.int_max = port.int_max;
+      if (info.kind == ValueKind::kInt && port.symbol >= 0) info.fixed = false;
     }
     if (info.name.empty()) info.name = str_cat(what, "_", i);
     result.push_back(std::move(info));
@@ -143,21 +138,13 @@ Result<std::vector<ValueInfo>> describe_ports(const wire::pte::ExecutionPlan& pl
 
 }  // namespace
 
-const wire::meta::Method* ProgramState::meta_method(std::string_view name) const {
-  if (meta == nullptr) return nullptr;
-  for (uint32_t i = 0; i < count_of(meta->methods()); ++i) {
-    if (text_of(meta->methods()->Get(i)->name()) == name) return meta->methods()->Get(i);
-  }
-  return nullptr;
-}
-
 Result<MethodInfo> describe_method(const ProgramState& program, uint32_t index) {
   const wire::pte::ExecutionPlan& plan = program.view.plan(index);
   MethodInfo info;
   info.name = std::string(text_of(plan.name()));
-  const wire::meta::Method* meta = program.meta_method(info.name);
-  PTERON_ASSIGN(info.inputs, describe_ports(plan, items_of(plan.inputs()), "input", meta, meta == nullptr ? nullptr : meta->inputs()));
-  PTERON_ASSIGN(info.outputs, describe_ports(plan, items_of(plan.outputs()), "output", meta, meta == nullptr ? nullptr : meta->outputs()));
+  const format::MethodMeta* meta = program.meta.find(info.name);
+  PTERON_ASSIGN(info.inputs, describe_ports(plan, items_of(plan.inputs()), "input", meta, meta == nullptr ? nullptr : &meta->inputs));
+  PTERON_ASSIGN(info.outputs, describe_ports(plan, items_of(plan.outputs()), "output", meta, meta == nullptr ? nullptr : &meta->outputs));
   if (plan.container_meta_type() != nullptr) {
     info.input_spec = std::string(text_of(plan.container_meta_type()->encoded_inp_str()));
     info.output_spec = std::string(text_of(plan.container_meta_type()->encoded_out_str()));
@@ -169,7 +156,7 @@ Result<MethodInfo> describe_method(const ProgramState& program, uint32_t index) 
   }
   for (uint32_t i = 0; i < count_of(plan.delegates()); ++i) info.delegates.emplace_back(text_of(plan.delegates()->Get(i)->id()));
   if (meta != nullptr) {
-    for (uint32_t i = 0; i < count_of(meta->mutable_buffers()); ++i) info.mutable_buffers.emplace_back(text_of(meta->mutable_buffers()->Get(i)->name()));
+    for (const format::MutableBufferMeta& buffer : meta->mutable_buffers) info.mutable_buffers.push_back(buffer.name);
   }
   for (uint32_t id = 1; id < program.view.arena_count(index); ++id) info.arena_bytes.push_back(program.view.arena_bytes(index, id));
   info.value_count = count_of(plan.values());

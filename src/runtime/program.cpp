@@ -29,6 +29,8 @@ Result<MethodInfo> Program::method_info(std::string_view name) const {
 
 Result<std::unique_ptr<Method>> Program::load_method(std::string_view name) {
   PTERON_ASSIGN(const uint32_t index, find_plan(*state_, name));
+  Status data = state_->data.check_program(state_->meta);
+  if (!data.ok()) return std::move(data).with_context(state_->label);
   Result<std::unique_ptr<runtime::MethodState>> built = runtime::build_method(shared_from_this(), index);
   if (!built.ok()) return std::move(built).status().with_context(state_->label);
   return std::make_unique<Method>(std::move(built).value());
@@ -41,11 +43,11 @@ namespace {
 
 /// A program without facts of ours runs by the rules of the public format.
 Status read_meta(ProgramState& state) {
-  const std::optional<std::span<const std::byte>> blob = state.view.named_data(format::kMetaKey);
-  if (!blob.has_value()) return ok_status();
-  PTERON_ASSIGN(format::MetaView meta, format::verify_meta(*blob));
-  state.meta = meta.root;
-  state.meta_copy = std::move(meta.copy);
+  const auto bytes = state.view.named_data(format::kMetaKey);
+  if (!bytes.has_value()) return ok_status();
+  Result<format::ProgramMeta> meta = format::read_meta(*bytes);
+  if (!meta.ok()) return std::move(meta).status().with_context(format::kMetaKey);
+  state.meta = std::move(meta).value();
   return ok_status();
 }
 
@@ -63,8 +65,8 @@ void choose_pool(ProgramState& state) {
 
 Status fill_program(ProgramState& state, std::span<const std::byte> bytes) {
   PTERON_ASSIGN(state.view, format::verify_program(bytes));
-  PTERON_TRY(state.data.open(state.options.data_files, state.options.map, state.view));
   PTERON_TRY(read_meta(state));
+  PTERON_TRY(state.data.open(state.options.data_files, state.options.map, state.view));
   for (uint32_t i = 0; i < state.view.plan_count(); ++i) state.method_names.emplace_back(format::text_of(state.view.plan(i).name()));
   choose_pool(state);
   return ok_status();

@@ -10,13 +10,13 @@
 #include "base/buffer.h"
 #include "base/mapped_file.h"
 #include "base/thread_pool.h"
+#include "format/meta.h"
 #include "format/program_view.h"
 #include "pteron/program.h"
 #include "runtime/constraints.h"
 #include "runtime/data_map.h"
 #include "runtime/kernel.h"
 #include "runtime/value.h"
-#include "schema/pteron_meta_generated.h"
 
 namespace pteron::runtime {
 
@@ -26,15 +26,11 @@ struct ProgramState {
   std::shared_ptr<FileBytes> file;         ///< null if the caller owns the bytes
   format::ProgramView view;
   DataMap data;                            ///< data files and the program's named data
-  const wire::meta::Meta* meta = nullptr;  ///< verified; null if the file has none
-  Buffer meta_copy;                        ///< aligned bytes of `meta` where the file's are not
+  format::ProgramMeta meta;                ///< empty if the file has none
   LoadOptions options;
   std::unique_ptr<ThreadPool> own_pool;
   ThreadPool* pool = nullptr;
   std::vector<std::string> method_names;
-
-  /// What pteron.meta says about a method, or null.
-  const wire::meta::Method* meta_method(std::string_view name) const;
 };
 
 /// One step of a method, with everything found beforehand.
