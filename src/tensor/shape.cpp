@@ -1,4 +1,4 @@
-// Shape helpers, strided copy and the shape functions of pteron/tensor.h.
+// Shape helpers and the shape functions of pteron/tensor.h. copy_strided is in copy_strided.cpp.
 #include "tensor/shape.h"
 
 #include <algorithm>
@@ -118,36 +118,6 @@ bool strided_extent_bytes(std::span<const int64_t> sizes, std::span<const int64_
     if (!checked_mul(sizes[d] - 1, strides[d], &step) || !checked_add(last, step, &last)) return false;
   }
   return checked_add(static_cast<uint64_t>(last), uint64_t{1}, out) && checked_mul(*out, static_cast<uint64_t>(element_bytes), out);
-}
-
-void copy_strided(const TensorView& from, const TensorView& to) {
-  const size_t element = dtype_size(from.dtype);
-  if (from.numel() == 0) return;
-  if (from.is_contiguous() && to.is_contiguous()) {
-    std::memcpy(to.data, from.data, from.size_bytes());
-    return;
-  }
-  Sizes index(from.rank, 0);
-  const auto* source = static_cast<const std::byte*>(from.data);
-  auto* target = static_cast<std::byte*>(to.data);
-  const int inner = from.rank - 1;
-  for (;;) {
-    int64_t source_at = 0, target_at = 0;
-    for (int d = 0; d < inner; ++d) {
-      source_at += index[static_cast<size_t>(d)] * from.stride(d);
-      target_at += index[static_cast<size_t>(d)] * to.stride(d);
-    }
-    for (int64_t i = 0; i < from.size(inner); ++i) {
-      std::memcpy(target + static_cast<size_t>(target_at + i * to.stride(inner)) * element,
-                  source + static_cast<size_t>(source_at + i * from.stride(inner)) * element, element);
-    }
-    int d = inner - 1;
-    for (; d >= 0; --d) {
-      if (++index[static_cast<size_t>(d)] < from.size(d)) break;
-      index[static_cast<size_t>(d)] = 0;
-    }
-    if (d < 0) return;
-  }
 }
 
 }  // namespace pteron
