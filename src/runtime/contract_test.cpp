@@ -1,0 +1,272 @@
+// What pteron.meta and data files add: ranges, equalities and divisibility of sizes, dynamic scalar inputs, external constants.
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "format/data_file.h"
+#include "format/meta.h"
+#include "runtime/test_program.h"
+
+namespace pteron::runtime::testing {
+namespace {
+
+using format::DimExpr;
+using format::DimOp;
+using Floats = std::vector<float>;
+
+/// 2*symbol.
+DimExpr twice(int64_t symbol, std::string text) {
+  DimExpr expr;
+  expr.steps = {{DimOp::kConst, 2}, {DimOp::kSymbol, symbol}, {DimOp::kMul, 0}};
+  expr.text = std::move(text);
+  return expr;
+}
+
+format::PortMeta port(std::string name, std::vector<DimExpr> dims) {
+  format::PortMeta made;
+  made.name = std::move(name);
+  made.dims = std::move(dims);
+  return made;
+}
+
+/// Loads the plan with facts about its method.
+Loaded load_with(PlanBuilder& b, format::MethodMeta method) {
+  format::ProgramMeta meta;
+  method.name = "forward";
+  meta.methods.push_back(std::move(method));
+  auto bytes = format::write_meta(meta);
+  EXPECT_TRUE(bytes.ok()) << bytes.status().message();
+  format::BlobSpec blob;
+  blob.payload = format::Payload::borrow(bytes->span());
+  b.program.blobs.push_back(blob);
+  b.program.named_data.push_back({std::string(format::kMetaKey), static_cast<uint32_t>(b.program.blobs.size() - 1)});
+  return load(b);
+}
+
+/// forward(x: [s0, 2], y: [2*s1, s0]) with s0 in [2, 4] and s1 % 2 == 0; returns x.
+Loaded two_symbols(PlanBuilder& b) {
+  const int32_t x = b.value(b.planned({4, 2}, true)), y = b.value(b.planned({16, 4}, true));
+  b.plan.inputs = {x, y};
+  b.plan.outputs = {x};
+  format::MethodMeta method;
+  method.symbols = {{"s0", 2, 4, 1, 0}, {"s1", 0, 8, 2, 0}};
+  method.inputs = {port("x", {DimExpr::symbol(0, "s0"), DimExpr::constant(2)}), port("y", {twice(1, "2*s1"), DimExpr::symbol(0, "s0")})};
+  method.outputs = {port("result", {DimExpr::symbol(0, "s0"), DimExpr::constant(2)})};
+  format::ConstraintMeta less;
+  less.condition.steps = {{DimOp::kSymbol, 1}, {DimOp::kSymbol, 0}, {DimOp::kLe, 0}};
+  less.condition.text = less.text = "s1 <= s0";
+  method.constraints = {less};
+  return load_with(b, method);
+}
+
+TEST(Contract, SizesAreChecked) {
+  PlanBuilder b;
+  Loaded loaded = two_symbols(b);
+  ASSERT_NE(loaded.method, nullptr);
+  Method& m = *loaded.method;
+  Floats data(64, 1);
+  struct Row {
+    std::vector<int64_t> x, y;
+    const char* error;  // of set_input or execute; null = fits
+  };
+  const Row rows[] = {
+      {{2, 2}, {4, 2}, nullptr},
+      {{4, 2}, {8, 4}, nullptr},
+      {{3, 2}, {0, 3}, nullptr},
+      {{1, 2}, {4, 1}, "input 0 (x): expected float32 [s0 in 2..4,2], found float32 [1,2]"},
+      {{3, 1}, {4, 3}, "input 0 (x): expected float32 [s0 in 2..4,2], found float32 [3,1]"},  // a static dim stays static
+      {{3, 2}, {4, 2}, "input 1 (y): size of dim 1 is 2, expected 3 (s0, as in the inputs before it)"},
+      {{3, 2}, {3, 3}, "input 1 (y): size of dim 0: expected 2*s1, found 3"},
+      {{3, 2}, {6, 3}, "input 1 (y): size of dim 0: expected 2*s1 with s1 in [0,8], found 6"},
+      {{2, 2}, {8, 2}, "sizes of inputs must satisfy s1 <= s0"},
+  };
+  for (const Row& row : rows) {
+    Status status = m.set_input("x", view_of(data, row.x));
+    if (status.ok()) status = m.set_input("y", view_of(data, row.y));
+    if (status.ok()) status = m.execute();
+    if (row.error == nullptr) {
+      EXPECT_OK(status);
+    } else {
+      EXPECT_ERROR(status, Code::kInvalidInput, row.error);
+    }
+  }
+}
+
+TEST(Contract, NamesComeFromTheFacts) {
+  PlanBuilder b;
+  Loaded loaded = two_symbols(b);
+  ASSERT_NE(loaded.method, nullptr);
+  EXPECT_EQ(loaded.method->info().inputs[1].name, "y");
+  EXPECT_EQ(loaded.method->info().outputs[0].name, "result");
+  EXPECT_EQ(loaded.method->info().inputs[1].type_text(), "float32 [2*s1 in 0..16,s0 in 2..4]");
+  EXPECT_EQ(*loaded.method->input_index("1"), 1u);
+}
+
+TEST(Contract, DynamicIntsTakeTheirRange) {
+  PlanBuilder b;
+  const int32_t n = b.value(int64_t{5}), x = b.value(b.planned({8}, true));
+  b.plan.inputs = {n, x};
+  b.plan.outputs = {n};
+  format::MethodMeta method;
+  method.symbols = {{"s0", 1, 6, 1, 0}};
+  format::PortMeta count = port("n", {});
+  count.kind = format::PortKind::kInt;
+  count.symbol = 0;
+  count.int_min = 1;
+  count.int_max = 6;
+  format::PortMeta result = count;
+  result.symbol = -1;
+  method.inputs = {count, port("x", {DimExpr::symbol(0, "s0")})};
+  method.outputs = {result};
+  Loaded loaded = load_with(b, method);
+  ASSERT_NE(loaded.method, nullptr);
+  Method& m = *loaded.method;
+  Floats data(8, 0);
+  for (const int64_t value : {3, 6}) {
+    EXPECT_OK(m.set_int_input(0, value));
+    EXPECT_OK(m.set_input(1, view_of(data, {value})));
+    EXPECT_OK(m.execute());
+    EXPECT_EQ(std::get<int64_t>(*m.output(0)), value);
+  }
+  EXPECT_ERROR(m.set_int_input(0, 7), Code::kInvalidInput, "input 0 (n): expected a value in [1, 6], found 7");
+  EXPECT_OK(m.set_int_input(0, 2));
+  EXPECT_ERROR(m.execute(), Code::kInvalidInput, "input 1 (x): size of dim 0 is 6, expected 2");
+}
+
+TEST(Contract, FactsMustFitThePlan) {
+  PlanBuilder b;
+  const int32_t x = b.value(b.planned({4, 2}));
+  b.plan.inputs = b.plan.outputs = {x};
+  format::MethodMeta method;
+  method.name = "forward";
+  method.inputs = {port("x", {DimExpr::constant(4)})};
+  method.outputs = {port("x", {DimExpr::constant(4), DimExpr::constant(2)})};
+  format::ProgramMeta meta;
+  meta.methods = {method};
+  auto bytes = format::write_meta(meta);
+  ASSERT_TRUE(bytes.ok());
+  format::BlobSpec blob;
+  blob.payload = format::Payload::borrow(bytes->span());
+  b.program.blobs = {blob};
+  b.program.named_data = {{std::string(format::kMetaKey), 0}};
+  EXPECT_ERROR(load_error(b), Code::kInvalidFile, "differ in input 0");
+}
+
+/// A file that is removed at the end.
+struct TemporaryFile {
+  std::string path;
+  explicit TemporaryFile(std::span<const std::byte> bytes) {
+    char name[] = "/tmp/pteron_test_XXXXXX";
+    const int fd = ::mkstemp(name);
+    EXPECT_GE(fd, 0);
+    path = name;
+    EXPECT_EQ(::write(fd, bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+    ::close(fd);
+  }
+  ~TemporaryFile() { std::remove(path.c_str()); }
+};
+
+format::DataFileSpec data_with(const Floats& values, std::vector<int64_t> sizes) {
+  format::DataFileSpec data;
+  data.blobs.push_back({format::Payload::borrow(std::as_bytes(std::span(values))), 0});
+  data.entries.push_back({"weight", 0, format::DataLayout{DType::kFloat32, std::move(sizes), {}}});
+  return data;
+}
+
+std::vector<std::byte> written(const format::DataFileSpec& data) {
+  MemorySink sink;
+  const Status status = format::write_data_file(data, {}, sink);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return {sink.bytes().begin(), sink.bytes().end()};
+}
+
+/// forward(x) = x + weight, the weight in a data file.
+PlanBuilder external_program() {
+  PlanBuilder b;
+  format::TensorSpec weight = PlanBuilder::tensor({2});
+  weight.external_name = "weight";
+  const int32_t x = b.value(b.planned({2})), w = b.value(weight), one = b.value(int64_t{1}), out = b.value(b.planned({2}));
+  b.plan.inputs = {x};
+  b.plan.outputs = {out};
+  b.call("aten::add", "out", {x, w, one, out, out});
+  return b;
+}
+
+TEST(DataFiles, HoldExternalConstants) {
+  const Floats weight = {10, 20};
+  const TemporaryFile file(written(data_with(weight, {2})));
+  for (const bool map : {true, false}) {
+    LoadOptions options = test_options();
+    options.data_files = {file.path};
+    options.map = map;
+    PlanBuilder b = external_program();
+    Loaded loaded = load(b, options);
+    ASSERT_NE(loaded.method, nullptr);
+    Floats x = {1, 2};
+    EXPECT_OK(loaded.method->set_input(0, view_of(x, {2})));
+    EXPECT_OK(loaded.method->execute());
+    EXPECT_EQ(floats(*loaded.method, 0), (Floats{11, 22}));
+    EXPECT_EQ(loaded.program->named_data("weight")->size(), 8u);
+    EXPECT_FALSE(loaded.program->named_data("bias").has_value());
+  }
+}
+
+TEST(DataFiles, AreRefusedWithReason) {
+  const Floats weight = {10, 20, 30};
+  const TemporaryFile other_shape(written(data_with(weight, {3})));
+  const TemporaryFile junk(std::as_bytes(std::span(weight)));
+  format::DataFileSpec renamed = data_with(weight, {3});
+  renamed.entries[0].key = "bias";
+  const TemporaryFile no_key(written(renamed));
+  format::DataFileSpec opaque = data_with(weight, {3});
+  opaque.entries[0].layout.reset();
+  const TemporaryFile no_layout(written(opaque));
+  struct Row {
+    std::vector<std::string> files;
+    Code code;
+    const char* part;
+  };
+  const Row rows[] = {
+      {{}, Code::kNotFound, "constant \"weight\" is in a data file (.ptd), and none was given"},
+      {{no_key.path}, Code::kNotFound, "constant \"weight\" is in none of the 1 data files given"},
+      {{other_shape.path}, Code::kIncompatible, "\"weight\" is float32 [3], the program expects float32 [2]"},
+      {{no_layout.path}, Code::kIncompatible, "\"weight\" has no tensor layout"},
+      {{other_shape.path, other_shape.path}, Code::kIncompatible, "both hold \"weight\""},
+      {{junk.path}, Code::kInvalidFile, junk.path.c_str()},
+      {{"/nowhere/missing.ptd"}, Code::kNotFound, "/nowhere/missing.ptd"},
+  };
+  for (const Row& row : rows) {
+    LoadOptions options = test_options();
+    options.data_files = row.files;
+    PlanBuilder b = external_program();
+    EXPECT_ERROR(load_error(b, options), row.code, row.part);
+  }
+}
+
+TEST(DataFiles, AreRecognisedByTheirManifest) {
+  const Floats weight = {10, 20}, other = {30, 40};
+  format::DataFileSpec data = data_with(weight, {2}), wrong = data_with(other, {2});
+  auto hash = format::add_manifest(data), wrong_hash = format::add_manifest(wrong);
+  ASSERT_TRUE(hash.ok() && wrong_hash.ok());
+  const TemporaryFile right_file(written(data)), wrong_file(written(wrong));
+  format::ProgramMeta meta;
+  meta.data_files = {{"model.ptd", 0, *hash}};
+  auto bytes = format::write_meta(meta);
+  ASSERT_TRUE(bytes.ok());
+  const auto load_with_file = [&](std::vector<std::string> files) {
+    PlanBuilder b = external_program();
+    format::BlobSpec blob;
+    blob.payload = format::Payload::borrow(bytes->span());
+    b.program.blobs = {blob};
+    b.program.named_data = {{std::string(format::kMetaKey), 0}};
+    LoadOptions options = test_options();
+    options.data_files = std::move(files);
+    return load_error(b, options);
+  };
+  EXPECT_OK(load_with_file({right_file.path}));
+  EXPECT_ERROR(load_with_file({wrong_file.path}), Code::kIncompatible, "needs data file model.ptd with manifest");
+  EXPECT_ERROR(load_with_file({}), Code::kNotFound, "needs its data file model.ptd, which was not given");
+}
+
+}  // namespace
+}  // namespace pteron::runtime::testing
