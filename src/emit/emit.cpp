@@ -13,10 +13,12 @@ Result<Emitted> emit_program(const ir::Program& program, const EmitOptions& opti
   ConstantPool pool(program);
   for (const auto& method : program.methods) {
     MethodReport report;
-    auto plan = MethodEmitter(program, *method, options, pool).run(&report);
+    format::MethodMeta meta;
+    auto plan = MethodEmitter(program, *method, options, pool).run(&report, &meta);
     if (!plan.ok()) return std::move(plan).status().with_context(str_cat("method ", method->name));
     out.program.plans.push_back(std::move(plan).value());
     out.reports.push_back(std::move(report));
+    out.meta.methods.push_back(std::move(meta));
   }
   // Methods are written in name order, as the official exporter does.
   std::stable_sort(out.program.plans.begin(), out.program.plans.end(),

@@ -242,7 +242,11 @@ Status MethodEmitter::emit_nodes(const ir::Graph& graph) {
   for (const ir::NodeId id : graph.order) {
     const ir::Node& node = graph[id];
     current_ = node.source.empty() ? str_cat("node ", node.name) : str_cat("node ", node.name, " (", node.source, ")");
+    const uint32_t begin = position();
     PTERON_TRY(emit_node(graph, node));
+    if (position() > begin && (!node.source.empty() || !node.module.empty())) {
+      source_lines_.push_back({static_cast<int32_t>(begin), node.source, node.module});
+    }
   }
   return ok_status();
 }
@@ -548,7 +552,7 @@ Status MethodEmitter::finish_plan(MethodReport* report) {
   return ok_status();
 }
 
-Result<format::PlanSpec> MethodEmitter::run(MethodReport* report) {
+Result<format::PlanSpec> MethodEmitter::run(MethodReport* report, format::MethodMeta* meta) {
   plan_.name = method_.name;
   plan_.input_spec = method_.in_spec;
   plan_.output_spec = method_.out_spec;
@@ -560,6 +564,7 @@ Result<format::PlanSpec> MethodEmitter::run(MethodReport* report) {
   PTERON_TRY(emit_write_backs());
   PTERON_TRY(emit_outputs());
   PTERON_TRY(finish_plan(report));
+  *meta = describe();
   return std::move(plan_);
 }
 

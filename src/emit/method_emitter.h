@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "emit/emit.h"
+#include "format/meta.h"
 #include "format/program.h"
 #include "ir/builder.h"
 #include "ir/graph.h"
@@ -59,7 +60,8 @@ class MethodEmitter {
   MethodEmitter(const ir::Program& program, const ir::Method& method, const EmitOptions& options, ConstantPool& pool)
       : program_(program), method_(method), options_(options), pool_(pool) {}
 
-  Result<format::PlanSpec> run(MethodReport* report);
+  /// Emits the method. Call once; then describe() gives its facts.
+  Result<format::PlanSpec> run(MethodReport* report, format::MethodMeta* meta);
 
  private:
   using Scope = std::unordered_map<uint32_t, Placement>;  // ValueId of the current graph -> placement
@@ -74,6 +76,8 @@ class MethodEmitter {
   Status emit_write_backs();
   Status emit_outputs();
   Status finish_plan(MethodReport* report);
+  /// Names, ranges, state and source lines (method_meta.cpp).
+  format::MethodMeta describe();
 
   // Control flow (control.cpp).
   Status emit_control(const ir::Graph& graph, const ir::Node& node);
@@ -161,6 +165,7 @@ class MethodEmitter {
   std::unordered_map<uint32_t, Placement> swapped_;     // copies of overwritten values that are new values elsewhere
   std::unordered_map<size_t, Placement> moved_carries_;
   std::vector<uint32_t> output_roots_;
+  std::vector<format::SourceLineMeta> source_lines_;
   std::string current_;  // "node conv (net.py:3)" for messages
 };
 
