@@ -9,9 +9,11 @@
 #include "base/mapped_file.h"
 #include "base/str_cat.h"
 #include "compiler/compile.h"
+#include "format/meta.h"
 #include "format/program.h"
 #include "import/import.h"
 #include "passes/passes.h"
+#include "pteron/version.h"
 
 namespace pteron::compiler {
 
@@ -78,6 +80,16 @@ std::vector<std::string> operators_of(const format::ProgramSpec& program) {
   return {names.begin(), names.end()};
 }
 
+/// Stores the facts about the methods as named data of the program. The program borrows the returned bytes.
+Result<Buffer> add_meta(const CompileOptions& options, emit::Emitted& emitted) {
+  emitted.meta.compiler_version = version();
+  emitted.meta.profile = options.profile == Profile::kExecutorch ? "executorch" : "pteron";
+  PTERON_ASSIGN(Buffer bytes, format::write_meta(emitted.meta));
+  emitted.program.blobs.push_back({format::Payload::borrow(bytes.span()), 0, 0});
+  emitted.program.named_data.push_back({std::string(format::kMetaKey), static_cast<uint32_t>(emitted.program.blobs.size() - 1)});
+  return bytes;
+}
+
 }  // namespace
 
 std::vector<std::string_view> phase_names() { return {std::begin(kPhases), std::end(kPhases)}; }
@@ -117,6 +129,7 @@ Result<CompileReport> compile(const CompileOptions& options, const Environment& 
   for (const format::Payload& constant : emitted.program.constants) report.weight_bytes += constant.size_bytes;
   if (driver.finish("emit")) return report;
 
+  PTERON_ASSIGN(const Buffer facts, add_meta(options, emitted));
   PTERON_TRY(format::write_program(emitted.program, {options.alignment_bytes}, sink));
   driver.finish("write");
   return report;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "format/meta.h"
 #include "format/program.h"
 #include "ir/graph.h"
 #include "pteron/status.h"
@@ -34,6 +35,7 @@ struct MethodReport {
 
 struct Emitted {
   format::ProgramSpec program;      ///< borrows the constants of the ir::Program
+  format::ProgramMeta meta;         ///< facts about the methods
   std::vector<MethodReport> reports;
 };
 
