@@ -1,6 +1,7 @@
-// Content hashes through libxxhash.
+// Content hashes through xxhash, compiled in (XXH_INLINE_ALL): the run-time library needs no shared libxxhash.
 #include "format/content_hash.h"
 
+#define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <cstring>
