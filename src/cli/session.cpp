@@ -9,6 +9,7 @@
 #include "base/str_cat.h"
 #include "ops/catalog.h"
 #include "ops/kernels.h"
+#include "runtime/prim_ops.h"
 
 namespace pteron::cli {
 
@@ -17,7 +18,9 @@ Result<Session> Session::create() {
   PTERON_ASSIGN(ir::Catalog catalog, ops::make_catalog());
   session.catalog_ = std::make_unique<ir::Catalog>(std::move(catalog));
   session.environment_.catalog = session.catalog_.get();
-  session.environment_.has_kernel = [](std::string_view kernel) { return ops::portable_kernels().find(kernel) != nullptr; };
+  session.environment_.has_kernel = [](std::string_view kernel) {
+    return ops::portable_kernels().find(kernel) != nullptr || runtime::prim_kernels().find(kernel) != nullptr;
+  };
   return session;
 }
 

@@ -32,8 +32,9 @@ const Op* Catalog::find_functional(std::string_view in_place_name) const {
   if (!base.ends_with('_') || base.ends_with("__")) return nullptr;
   const std::string name(base.substr(0, base.size() - 1));
   const std::string overload(dot == std::string_view::npos ? std::string_view() : in_place_name.substr(dot));
-  // A few pairs differ in the overload's name: ldexp_ and ldexp.Tensor, floor_divide_.Tensor and floor_divide, transpose_ and transpose.int.
-  for (const std::string& candidate : {name + overload, name, name + ".Tensor", name + ".int"}) {
+  // A few pairs differ in the overload's name: pow_.Scalar and pow.Tensor_Scalar, ldexp_ and ldexp.Tensor, floor_divide_.Tensor and
+  // floor_divide, transpose_ and transpose.int.
+  for (const std::string& candidate : {name + overload, name + (overload == ".Scalar" ? ".Tensor_Scalar" : ".Tensor_Tensor"), name, name + ".Tensor", name + ".int"}) {
     if (const Op* op = find(candidate); op != nullptr) return op;
   }
   return nullptr;

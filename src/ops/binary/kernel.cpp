@@ -139,6 +139,30 @@ Status mul_kernel(KernelContext& context, TensorOrScalar self, TensorOrScalar ot
   return run_binary(context, self, other, out, kMul, false, nullptr, Rounding::kKeepNumbers);
 }
 
+// complex(real, imag) and polar(abs, angle).
+struct Join {
+  template <typename T>
+  static std::complex<T> apply(T a, T b) {
+    return {a, b};
+  }
+};
+struct Polar {
+  template <typename T>
+  static std::complex<T> apply(T a, T b) {
+    return {a * std::cos(b), a * std::sin(b)};
+  }
+};
+template <typename F>
+Status run_join(KernelContext& context, const Tensor& a, const Tensor& b, Tensor& out) {
+  const bool wide = out.dtype() == DType::kComplexDouble;
+  if (!wide && out.dtype() != DType::kComplexFloat) return unsupported_dtype(out.dtype());
+  const DType part = real_dtype(out.dtype());
+  const std::array<TileInput, 2> inputs = {TileInput(a, part), TileInput(b, part)};
+  return run_elementwise(context, inputs, out, out.dtype(), wide ? &binary_tile<F, CDouble, double> : &binary_tile<F, CFloat, float>, nullptr);
+}
+Status complex_kernel(KernelContext& context, const Tensor& real, const Tensor& imag, Tensor& out) { return run_join<Join>(context, real, imag, out); }
+Status polar_kernel(KernelContext& context, const Tensor& abs, const Tensor& angle, Tensor& out) { return run_join<Polar>(context, abs, angle, out); }
+
 constexpr runtime::Kernel kRows[] = {
 #define PLAIN(name, category, f) {"aten::" #name ".out", PTERON_KERNEL(name##_kernel)},
 #define BOTH(name, category, f)                                  \
@@ -156,6 +180,8 @@ constexpr runtime::Kernel kRows[] = {
     {"aten::bitwise_right_shift.Tensor_out", PTERON_KERNEL(bitwise_right_shift_kernel)},
     {"aten::bitwise_right_shift.Tensor_Scalar_out", PTERON_KERNEL(bitwise_right_shift_kernel)},
     {"aten::bitwise_right_shift.Scalar_Tensor_out", PTERON_KERNEL(bitwise_right_shift_kernel)},
+    {"aten::complex.out", PTERON_KERNEL(complex_kernel)},
+    {"aten::polar.out", PTERON_KERNEL(polar_kernel)},
     {"aten::copysign.out", PTERON_KERNEL(copysign_kernel)},
     {"aten::copysign.Scalar_out", PTERON_KERNEL(copysign_kernel)},
     {"aten::heaviside.out", PTERON_KERNEL(heaviside_kernel)},

@@ -32,6 +32,16 @@ Status infer_ldexp(InferContext& c) {
   return ok_status();
 }
 
+Status infer_join(InferContext& c) {
+  const std::string_view a = c.op().schema.args[0].name, b = c.op().schema.args[1].name;
+  std::vector<Expr> sizes;
+  PTERON_TRY(broadcast_args(c, {a, b}, &sizes));
+  const DType part = c.type(a).dtype;
+  if (part != DType::kFloat32 && part != DType::kFloat64) return Status(Code::kUnsupported, str_cat("complex numbers of ", dtype_name(part)));
+  c.add(elementwise_type(c, part == DType::kFloat64 ? DType::kComplexDouble : DType::kComplexFloat, std::move(sizes), {a, b}));
+  return ok_status();
+}
+
 /// self * 2^other, as ATen computes it.
 std::vector<ValueId> decompose_ldexp(Builder& b, const NodeView& n) {
   const ValueId power = b.op("aten::pow.Scalar", {b.floating(2.0), n.value("other")});
@@ -91,12 +101,14 @@ constexpr ir::OpDef kRows[] = {
     {.schema = "aten::bitwise_right_shift.Tensor_Scalar(Tensor self, Scalar other) -> Tensor",
      .infer = infer_binary,
      .kernel = "aten::bitwise_right_shift.Tensor_Scalar_out"},
+    {.schema = "aten::complex(Tensor real, Tensor imag) -> Tensor", .infer = infer_join, .kernel = "aten::complex.out"},
     {.schema = "aten::copysign.Scalar(Tensor self, Scalar other) -> Tensor", .infer = infer_binary_float, .kernel = "aten::copysign.Scalar_out"},
     {.schema = "aten::copysign.Tensor(Tensor self, Tensor other) -> Tensor", .infer = infer_binary_float, .kernel = "aten::copysign.out"},
     {.schema = "aten::heaviside(Tensor self, Tensor values) -> Tensor", .infer = infer_heaviside, .kernel = "aten::heaviside.out"},
     {.schema = "aten::ldexp.Tensor(Tensor self, Tensor other) -> Tensor", .infer = infer_ldexp, .decompose = decompose_ldexp},
     {.schema = "aten::mul.Scalar(Tensor self, Scalar other) -> Tensor", .infer = infer_binary, .kernel = "aten::mul.Scalar_out"},
     {.schema = "aten::mul.Tensor(Tensor self, Tensor other) -> Tensor", .infer = infer_binary, .kernel = "aten::mul.out"},
+    {.schema = "aten::polar(Tensor abs, Tensor angle) -> Tensor", .infer = infer_join, .kernel = "aten::polar.out"},
     {.schema = "aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", .infer = infer_binary, .kernel = "aten::rsub.Scalar_out"},
     {.schema = "aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", .infer = infer_binary, .kernel = "aten::rsub.Tensor_out"},
     {.schema = "aten::special_xlog1py(Tensor self, Tensor other) -> Tensor", .infer = infer_binary_float, .kernel = "aten::special_xlog1py.out"},

@@ -145,15 +145,16 @@ Status infer_cosine_embedding(InferContext& c) {
   if (dim >= sizes.size()) return Status(Code::kInvalidInput, "cosine_embedding_loss: the inputs need one dim more than the target");
   sizes.erase(sizes.begin() + static_cast<std::ptrdiff_t>(dim));
   PTERON_TRY(broadcast_exprs(sizes, c.type("target").sizes, &sizes));
-  return add_reduced(c, result_type(c, {"input1", "input2"}), std::move(sizes));
+  return add_reduced(c, to_float_dtype(result_type(c, {"input1", "input2"})), std::move(sizes));
 }
 std::vector<ValueId> decompose_cosine_embedding(Builder& b, const NodeView& n) {
   Compose c(b);
   const ValueId x = n.value("input1"), y = n.value("input2"), target = n.value("target");
   const std::vector<Expr> dim = {Expr(n.type("target").rank())};
-  const ValueId product = c.sum(c.mul(x, y), dim);
-  const ValueId size_x = c.add(c.sum(c.mul(x, x), dim), b.floating(1e-12));
-  const ValueId size_y = c.add(c.sum(c.mul(y, y), dim), b.floating(1e-12));
+  const auto sum = [&](ValueId v) { return b.op("aten::sum.dim_IntList", {v, dim}); };  // integers and bools give int64
+  const ValueId product = sum(c.mul(x, y));
+  const ValueId size_x = c.add(sum(c.mul(x, x)), b.floating(1e-12));
+  const ValueId size_y = c.add(sum(c.mul(y, y)), b.floating(1e-12));
   const ValueId cosine = c.div(product, c.unary("aten::sqrt", c.mul(size_x, size_y)));
   const ValueId zeros = b.op("aten::zeros_like", {cosine});
   const ValueId apart = b.op("aten::clamp_min", {c.add(cosine, b.floating(-n.number("margin"))), Expr(0)});
@@ -335,7 +336,7 @@ Status infer_margin(InferContext& c) {
 }
 /// x as [samples, classes].
 ValueId as_matrix(Compose& c, ValueId x) {
-  while (c.rank(x) < 2) x = c.unsqueeze(x, 0);
+  for (int missing = 2 - c.rank(x); missing > 0; --missing) x = c.unsqueeze(x, 0);
   return x;
 }
 ValueId reduce_samples(Builder& b, const NodeView& n, ValueId losses) {
