@@ -5,24 +5,57 @@
 
 namespace pteron::importer {
 
+namespace {
+
+/// A traceback frame: `File "PATH", line N, in f`.
+struct Frame {
+  std::string_view path, line;
+};
+
+/// The frame that begins at or before `*end`; moves *end before it. False if there is none.
+bool previous_frame(std::string_view trace, size_t* end, Frame* out) {
+  constexpr std::string_view kFile = "File \"", kLine = "\", line ";
+  while (*end != 0) {
+    const size_t at = trace.rfind(kFile, *end - 1);
+    if (at == std::string_view::npos) return false;
+    *end = at;
+    const std::string_view frame = trace.substr(at + kFile.size());
+    const size_t path_end = frame.find(kLine);
+    if (path_end == std::string_view::npos) continue;
+    const std::string_view rest = frame.substr(path_end + kLine.size());
+    *out = {frame.substr(0, path_end), rest.substr(0, rest.find_first_not_of("0123456789"))};
+    return true;
+  }
+  return false;
+}
+
+/// Frames inside PyTorch or in generated code say little to the user.
+bool is_user_code(std::string_view path) {
+  if (path.starts_with('<')) return false;
+  for (const std::string_view part : {"/torch/nn/", "/torch/_", "/torch/functional.py", "/torch/utils/"}) {
+    if (path.find(part) != std::string_view::npos) return false;
+  }
+  return true;
+}
+
+std::string_view last_two_parts(std::string_view path) {
+  const size_t last = path.find_last_of("/\\");
+  if (last == std::string_view::npos) return path;
+  const size_t before = last == 0 ? std::string_view::npos : path.find_last_of("/\\", last - 1);
+  return path.substr(before != std::string_view::npos ? before + 1 : path[0] == '/' ? 1 : 0);
+}
+
+}  // namespace
+
 std::string source_line(std::string_view stack_trace, SourceDetail detail) {
   if (detail == SourceDetail::kNone) return {};
-  constexpr std::string_view kFile = "File \"", kLine = "\", line ";
-  const size_t file = stack_trace.rfind(kFile);
-  if (file == std::string_view::npos) return {};
-  const std::string_view frame = stack_trace.substr(file + kFile.size());
-  const size_t path_end = frame.find(kLine);
-  if (path_end == std::string_view::npos) return {};
-  std::string_view path = frame.substr(0, path_end);
-  const std::string_view rest = frame.substr(path_end + kLine.size());
-  const std::string_view number = rest.substr(0, rest.find_first_not_of("0123456789"));
-  if (detail == SourceDetail::kShort) {
-    const size_t last = path.find_last_of("/\\");
-    const size_t before_last = last == std::string_view::npos || last == 0 ? std::string_view::npos : path.find_last_of("/\\", last - 1);
-    if (before_last != std::string_view::npos) path.remove_prefix(before_last + 1);
-    else if (last == 0) path.remove_prefix(1);
+  Frame chosen, frame;
+  for (size_t end = stack_trace.size(); previous_frame(stack_trace, &end, &frame);) {
+    if (chosen.path.empty() || is_user_code(frame.path)) chosen = frame;
+    if (is_user_code(frame.path)) break;
   }
-  return str_cat(path, ":", number);
+  if (chosen.path.empty()) return {};
+  return str_cat(detail == SourceDetail::kShort ? last_two_parts(chosen.path) : chosen.path, ":", chosen.line);
 }
 
 namespace {

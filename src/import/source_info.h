@@ -8,7 +8,7 @@
 
 namespace pteron::importer {
 
-/// "project/net.py:42" from the last frame of a Python traceback; empty if there is none.
+/// "project/net.py:42" from the last frame of a Python traceback that is neither PyTorch's nor generated (else the last); empty if there is none.
 std::string source_line(std::string_view stack_trace, SourceDetail detail);
 /// "layers.0.conv" from "key,path,type;key,path,type": the path of the innermost module.
 std::string module_path(std::string_view nn_module_stack);
