@@ -2,6 +2,7 @@
 #include "import/archive.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "base/checked_math.h"
 #include "base/str_cat.h"

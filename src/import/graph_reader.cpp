@@ -38,36 +38,6 @@ ir::MemoryFormat memory_format_of(int64_t number, bool* known) {
   return *known ? kFormats[number] : ir::MemoryFormat::kContiguous;
 }
 
-/// An int, float or bool constant as the base type that the schema asks for.
-Expr coerce_number(Expr e, ir::BaseType base, ir::ExprContext& exprs) {
-  if (base == ir::BaseType::kFloat && e.type() == ExprType::kInt) {
-    const Expr one[] = {e};
-    return e.is_const() ? exprs.floating(static_cast<double>(e.value())) : exprs.make(ir::ExprOp::kToFloat, one);
-  }
-  if (base == ir::BaseType::kBool && e.is_const()) return exprs.boolean(e.value() != 0);
-  if (base == ir::BaseType::kInt && e.type() == ExprType::kBool && ir::is_number(e)) return static_cast<int64_t>(ir::number_of(e));
-  return e;
-}
-
-/// Makes an argument what the schema says: numbers of its type, a list where a list is expected.
-void coerce(Arg* arg, const ir::SchemaType& type, ir::ExprContext& exprs) {
-  if (type.list) {
-    if (const auto* e = std::get_if<Expr>(arg)) *arg = std::vector<Expr>{*e};
-    if (const auto* id = std::get_if<ValueId>(arg); id != nullptr && type.base == ir::BaseType::kTensor) *arg = std::vector<ValueId>{*id};
-    if (const auto* list = std::get_if<std::vector<ValueId>>(arg); list != nullptr && list->empty() && type.base != ir::BaseType::kTensor) {
-      *arg = std::vector<Expr>();  // an empty list has no type in the archive
-    }
-  }
-  if (auto* e = std::get_if<Expr>(arg)) *e = coerce_number(*e, type.base, exprs);
-  if (auto* list = std::get_if<std::vector<Expr>>(arg)) {
-    if (list->empty() && type.base == ir::BaseType::kTensor) {
-      *arg = std::vector<ValueId>();
-      return;
-    }
-    for (Expr& e : *list) e = coerce_number(e, type.base, exprs);
-  }
-}
-
 }  // namespace
 
 GraphReader::GraphReader(ImportContext& context, ir::Graph& graph, JsonValue json) : context_(context), graph_(graph), json_(json) {
@@ -271,14 +241,14 @@ Status GraphReader::place_argument(std::string_view name, Arg arg, std::vector<A
     if (*next + 1 == schema.size() && op.has(ir::kRegion) && std::holds_alternative<Expr>(arg)) return ok_status();  // a scalar operand: known inside as well
     if (*next >= schema.size()) return invalid(str_cat(op.name, " has ", schema.size(), " arguments, the archive gives more"));
     const size_t at = (*next)++;
-    coerce(&arg, schema[at].type, context_.program.exprs);
+    ir::coerce_argument(&arg, schema[at].type, context_.program.exprs);
     (*args)[at] = std::move(arg);
     (*given)[at] = true;
     return ok_status();
   }
   const int at = op.schema.find(name);
   if (at < 0) return Status(Code::kUnsupported, str_cat(op.name, " has no argument '", name, "'"));
-  coerce(&arg, schema[static_cast<size_t>(at)].type, context_.program.exprs);
+  ir::coerce_argument(&arg, schema[static_cast<size_t>(at)].type, context_.program.exprs);
   (*args)[static_cast<size_t>(at)] = std::move(arg);
   (*given)[static_cast<size_t>(at)] = true;
   return ok_status();

@@ -12,6 +12,7 @@
 #include "import/json.h"
 #include "import/operators.h"
 #include "import/srepr.h"
+#include "ir/foreign.h"
 #include "ir/graph.h"
 #include "ir/op.h"
 
@@ -22,7 +23,7 @@ struct ImportContext {
   const Archive& archive;
   const ImportOptions& options;
   ir::Program& program;
-  OperatorTable operators;
+  ir::OperatorTable operators;
   ExprReader exprs;
   PayloadTable weights;
   PayloadTable constants;

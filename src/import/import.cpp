@@ -7,6 +7,7 @@
 #include "base/str_cat.h"
 #include "import/graph_reader.h"
 #include "import/signature.h"
+#include "ir/verify.h"
 
 namespace pteron::importer {
 
@@ -235,13 +236,16 @@ Status import_archive(std::shared_ptr<FileBytes> file, const ir::Catalog& catalo
   }
   PTERON_ASSIGN(PayloadTable weights, PayloadTable::open(archive, model, "weights"));
   PTERON_ASSIGN(PayloadTable constants, PayloadTable::open(archive, model, "constants"));
-  ImportContext context{archive, options, program, OperatorTable(catalog, program), ExprReader(program.exprs, read_ranges(document.root())),
+  ImportContext context{archive, options, program, ir::OperatorTable(catalog, program), ExprReader(program.exprs, read_ranges(document.root())),
                         std::move(weights), std::move(constants), {}};
   auto method = std::make_unique<ir::Method>(program);
   method->name = options.method;
   GraphReader reader(context, method->graph, graph);
   SignatureReader signature(context, reader, graph_module);
   if (Status status = signature.read(method.get()); !status.ok()) return std::move(status).with_context(path);
+  if (Status status = ir::verify(method->graph, ir::Dialect::kImported); !status.ok()) {
+    return invalid(str_cat(path, ": ", status.message()));  // an archive that contradicts the schemas or itself
+  }
   program.methods.push_back(std::move(method));
   return ok_status();
 }

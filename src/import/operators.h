@@ -1,12 +1,8 @@
-// From target strings of an archive ("torch.ops.aten.add_.Tensor") to operators. Used by graph_reader.cpp.
+// From target strings of an archive ("torch.ops.aten.add_.Tensor") to operator names, and which of them carry no data flow. Used by graph_reader.cpp.
 #pragma once
 
 #include <string>
 #include <string_view>
-#include <unordered_map>
-
-#include "ir/graph.h"
-#include "ir/op.h"
 
 namespace pteron::importer {
 
@@ -19,18 +15,5 @@ bool is_symbolic_function(std::string_view name);
 
 /// True for run-time checks that may be dropped: asserts and range constraints.
 bool is_check(std::string_view name);
-
-/// Finds operators, and makes those that the catalog does not have: in-place forms and unknown ones, kept in Program::foreign_ops.
-class OperatorTable {
- public:
-  OperatorTable(const ir::Catalog& catalog, ir::Program& program);
-  /// Never null.
-  const ir::Op* find(const std::string& name);
-
- private:
-  const ir::Catalog* catalog_;
-  ir::Program* program_;
-  std::unordered_map<std::string, const ir::Op*> foreign_;
-};
 
 }  // namespace pteron::importer

@@ -2,6 +2,7 @@
 #include "import/srepr.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <vector>
 
@@ -56,6 +57,22 @@ constexpr Head kHeads[] = {
     {"Not", ExprOp::kNot, 1, 1},
     {"Where", ExprOp::kIte, 3, 3},
 };
+
+/// Names that the text form can print: identifiers, but not its words.
+bool is_plain_name(std::string_view name) {
+  for (const std::string_view word : {"true", "false", "none", "inf", "nan"}) {
+    if (name == word) return false;
+  }
+  return !name.empty() && (std::isdigit(static_cast<unsigned char>(name[0])) == 0) &&
+         std::all_of(name.begin(), name.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; });
+}
+
+bool is_float_function(std::string_view name) {
+  for (const std::string_view known : {"sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "exp", "log", "log2"}) {
+    if (name == known) return true;
+  }
+  return false;
+}
 
 size_t terms_of(Expr e) { return !e.is_const() && e.node()->op == ExprOp::kAdd ? e.node()->args.size() : 1; }
 
@@ -143,7 +160,7 @@ class SreprParser {
       if (assumption == "positive") is_positive = holds;
       if (at_ >= text_.size()) invalid("')'");
     }
-    if (name.empty()) invalid("a name");
+    if (!is_plain_name(name)) invalid("a symbol's name");
     return status_.ok() ? reader_.symbol(name, is_integer, is_positive) : Expr(0);
   }
 
@@ -206,6 +223,10 @@ class SreprParser {
     if (head == "RShift") return arity(head, args, 2, 2) ? make(ExprOp::kFloorDiv, {args[0], make(ExprOp::kPow, {2, args[1]})}) : Expr(0);
     if (head.starts_with("OpaqueUnaryFn_") && arity(head, args, 1, 1)) {
       const std::string_view fn = head.substr(sizeof "OpaqueUnaryFn_" - 1);
+      if (!is_float_function(fn)) {
+        unsupported(str_cat("function ", head, " is not known"));
+        return 0;
+      }
       return fn == "sqrt" ? make(ExprOp::kSqrt, {args[0]}) : make(ExprOp::kFloatFn, {args[0]}, fn);
     }
     unsupported(str_cat("function ", head, " is not known"));

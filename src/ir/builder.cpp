@@ -34,8 +34,12 @@ std::vector<ValueId> NodeView::values(std::string_view name) const {
 
 const TensorType& NodeView::type(std::string_view name) const {
   const ValueId id = value(name);
-  PTERON_CHECK(id.valid());
-  return (*graph_)[id].type;
+  if (id.valid()) return (*graph_)[id].type;
+  // A Python number in place of a tensor: add.Tensor(x, 2).
+  static const TensorType kInt{DType::kInt64, {}, {}, {}}, kFloat{DType::kFloat32, {}, {}, {}}, kBool{DType::kBool, {}, {}, {}};
+  const auto* e = std::get_if<Expr>(&arg(name));
+  if (e == nullptr) return kFloat;
+  return e->type() == ExprType::kInt ? kInt : e->type() == ExprType::kFloat ? kFloat : kBool;
 }
 
 Expr NodeView::expr(std::string_view name, Expr missing) const {
@@ -137,6 +141,39 @@ Arg default_argument(const SchemaArg& arg, ExprContext& exprs) {
   }
   list.push_back(parse_number(inner, arg.type.base, exprs));  // int[2] stride=1: a scalar stands for every entry
   return list;
+}
+
+namespace {
+
+/// An int, float or bool constant as the base type that the schema asks for.
+Expr coerce_number(Expr e, BaseType base, ExprContext& exprs) {
+  if (base == BaseType::kFloat && e.type() == ExprType::kInt) {
+    const Expr one[] = {e};
+    return e.is_const() ? exprs.floating(static_cast<double>(e.value())) : exprs.make(ExprOp::kToFloat, one);
+  }
+  if (base == BaseType::kBool && e.is_const()) return exprs.boolean(e.value() != 0);
+  if (base == BaseType::kInt && e.type() == ExprType::kBool && is_number(e)) return static_cast<int64_t>(number_of(e));
+  return e;
+}
+
+}  // namespace
+
+void coerce_argument(Arg* arg, const SchemaType& type, ExprContext& exprs) {
+  if (type.list) {
+    if (const auto* e = std::get_if<Expr>(arg)) *arg = std::vector<Expr>{*e};
+    if (const auto* id = std::get_if<ValueId>(arg); id != nullptr && type.base == BaseType::kTensor) *arg = std::vector<ValueId>{*id};
+    if (const auto* list = std::get_if<std::vector<ValueId>>(arg); list != nullptr && list->empty() && type.base != BaseType::kTensor) {
+      *arg = std::vector<Expr>();  // an empty list has no type in the archive
+    }
+  }
+  if (auto* e = std::get_if<Expr>(arg)) *e = coerce_number(*e, type.base, exprs);
+  if (auto* list = std::get_if<std::vector<Expr>>(arg)) {
+    if (list->empty() && type.base == BaseType::kTensor) {
+      *arg = std::vector<ValueId>();
+      return;
+    }
+    for (Expr& e : *list) e = coerce_number(e, type.base, exprs);
+  }
 }
 
 Result<std::vector<Arg>> complete_args(const Op& op, std::vector<Arg> args, ExprContext& exprs) {

@@ -31,7 +31,7 @@ class NodeView {
   /// A tensor (or run-time scalar) argument; invalid if None.
   ValueId value(std::string_view name) const;
   std::vector<ValueId> values(std::string_view name) const;
-  /// Type of a tensor argument. Requires: not None.
+  /// Type of a tensor argument; of a Python number in its place: rank 0, kInt64, kFloat32 or kBool (kFloat32 also for None).
   const TensorType& type(std::string_view name) const;
   const TensorType& type(ValueId id) const { return (*graph_)[id].type; }
   /// A scalar argument as expression; `missing` if None.
@@ -127,6 +127,9 @@ class Builder {
 
 /// The default of a schema argument. Requires: has_default.
 Arg default_argument(const SchemaArg& arg, ExprContext& exprs);
+
+/// Makes an argument what the schema says: numbers of its type, a list where a list is expected.
+void coerce_argument(Arg* arg, const SchemaType& type, ExprContext& exprs);
 
 /// Arguments of `op` completed with schema defaults. Errors: kInvalidInput if a required one is missing.
 Result<std::vector<Arg>> complete_args(const Op& op, std::vector<Arg> args, ExprContext& exprs);

@@ -14,12 +14,26 @@ namespace pteron::ir {
 
 namespace {
 
-/// Sort key: constants first, then nodes by order of creation.
-bool before(const Expr& a, const Expr& b) {
-  if (a.is_const() != b.is_const()) return a.is_const();
-  if (a.is_const()) return a.value() < b.value();
-  return a.node()->id < b.node()->id;
+/// Order of terms and factors: by structure, not by creation, so that text read back gives the same text.
+/// Constants first, then symbols by length and text of their names, then the rest.
+int compare(const Expr& a, const Expr& b) {
+  if (a == b) return 0;
+  if (a.is_const() != b.is_const()) return a.is_const() ? -1 : 1;
+  if (a.is_const()) return a.value() < b.value() ? -1 : 1;
+  const ExprNode &m = *a.node(), &n = *b.node();
+  if (m.op != n.op) return m.op < n.op ? -1 : 1;
+  if (m.type != n.type) return m.type < n.type ? -1 : 1;
+  if (m.name.size() != n.name.size()) return m.name.size() < n.name.size() ? -1 : 1;
+  if (const int order = m.name.compare(n.name); order != 0) return order;
+  if (m.args.size() != n.args.size()) return m.args.size() < n.args.size() ? -1 : 1;
+  for (size_t i = 0; i < m.args.size(); ++i) {
+    if (const int order = compare(m.args[i], n.args[i]); order != 0) return order;
+  }
+  const auto left = std::bit_cast<uint64_t>(m.number), right = std::bit_cast<uint64_t>(n.number);  // float constants
+  return left < right ? -1 : left > right ? 1 : 0;
 }
+
+bool before(const Expr& a, const Expr& b) { return compare(a, b) < 0; }
 
 ExprContext* context_of(Expr a, Expr b) {
   PTERON_CHECK(!a.is_const() || !b.is_const());

@@ -102,7 +102,7 @@ class Expr {
 struct ExprNode {
   ExprOp op;
   ExprType type;
-  uint32_t id;          ///< order of creation in the context; the sort key
+  uint32_t id;          ///< order of creation in the context
   double number = 0;    ///< kConst: the float, or 0/1 for a bool
   std::string name;     ///< kSymbol, kFloatFn
   std::vector<Expr> args;

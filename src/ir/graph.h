@@ -166,6 +166,7 @@ struct Constant {
   std::shared_ptr<const void> owner;      ///< keeps `data` alive
   std::function<Result<Buffer>()> lazy;   ///< makes the row-major bytes; set if data is null and the bytes can be computed
   Origin origin = Origin::kFolded;
+  std::string hash;                       ///< of the bytes, if they are known only by it (a graph read from text)
   bool mutable_elsewhere = false;         ///< some state starts from it: never merged, never folded
 
   int64_t numel() const;

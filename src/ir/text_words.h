@@ -1,0 +1,41 @@
+// What printer and parser of the text form share: names, words, escapes.
+#pragma once
+
+#include <array>
+#include <cctype>
+#include <string>
+#include <string_view>
+
+#include "ir/graph.h"
+
+namespace pteron::ir {
+
+/// Words that cannot be names of values without a '%' in front.
+inline constexpr std::string_view kTextWords[] = {"as",    "at",     "complex", "const", "device", "dtype", "false", "format", "graph",   "in",   "inf",
+                                                  "input", "layout", "nan",     "none",  "regions", "return", "state", "symbol", "true", "write"};
+
+inline bool is_text_word(std::string_view name) {
+  for (const std::string_view word : kTextWords) {
+    if (word == name) return true;
+  }
+  return false;
+}
+
+inline bool is_name_char(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+inline bool is_identifier(std::string_view name) {
+  if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) != 0) return false;
+  for (const char c : name) {
+    if (!is_name_char(c)) return false;
+  }
+  return true;
+}
+
+/// Number of elements up to which the values of a constant are written out; larger ones are hashed.
+inline constexpr int64_t kInlineElements = 16;
+
+inline constexpr std::string_view kMemoryFormatNames[] = {"contiguous", "preserve", "channels_last", "channels_last_3d"};
+inline constexpr std::string_view kLayoutNames[] = {"strided", "sparse"};
+inline constexpr std::string_view kOriginNames[] = {"folded", "parameter", "buffer", "constant"};
+
+}  // namespace pteron::ir
