@@ -1,11 +1,11 @@
 // Developer program: imports every archive named on the command line and prints one line each: nodes, unknown operators, time, or the error.
-// --repeat N: imports N times and prints the fastest. --text: prints, parses and prints again, and compares. --print: prints the text.
+// --repeat N: imports N times and prints the fastest (processor time). --text: prints, parses and prints again, and compares. --print: prints the text.
 // Not installed.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <set>
 #include <string>
 
@@ -28,6 +28,13 @@ void count(const pteron::ir::Graph& graph, Count* out) {
     if (!node.op->known) out->unknown.insert(node.op->name);
     for (const auto& region : node.regions) count(*region, out);
   }
+}
+
+/// Processor time of this process, so that other work on the machine does not count.
+double cpu_ms() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
 }
 
 struct Options {
@@ -53,12 +60,12 @@ int check(const char* path, const pteron::ir::Catalog& catalog, const Options& o
   double best_ms = 1e30;
   Count total;
   for (int i = 0; i < options.repeat; ++i) {
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = cpu_ms();
     auto file = pteron::FileBytes::map(path);
     pteron::ir::Program program;
     const pteron::Status status =
         file.ok() ? pteron::importer::import_archive(std::move(*file), catalog, {}, program) : std::move(file).status();
-    best_ms = std::min(best_ms, std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+    best_ms = std::min(best_ms, cpu_ms() - start);
     if (!status.ok()) {
       std::printf("ERROR %d %s: %s\n", pteron::exit_code(status.code()), path, std::string(status.message()).c_str());
       return 1;
@@ -72,7 +79,7 @@ int check(const char* path, const pteron::ir::Catalog& catalog, const Options& o
       return 1;
     }
   }
-  std::printf("ok %s: %zu nodes, %.3f ms", path, total.nodes, best_ms);
+  std::printf("ok %s: %zu nodes, %.3f ms of processor time", path, total.nodes, best_ms);
   for (const std::string& name : total.unknown) std::printf(" %s", name.c_str());
   std::printf("\n");
   return 0;
