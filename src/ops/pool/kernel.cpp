@@ -1,0 +1,346 @@
+// Pools for the runtime: windows of one to three dims over every plane (batch, channel). Compile half: op.cpp.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/str_cat.h"
+#include "ops/gemm_pack.h"
+#include "ops/pool/shape.h"
+#include "runtime/kernel.h"
+#include "tensor/dtype.h"
+
+namespace pteron::ops::pool {
+namespace {
+
+using runtime::IntList;
+using runtime::KernelContext;
+using runtime::Tensor;
+
+/// One spatial dim of a pool.
+struct Axis {
+  int64_t in = 1, out = 1;
+  int64_t kernel = 1, stride = 1, padding = 0, dilation = 1;
+  int64_t x_stride = 0, y_stride = 0, i_stride = 0;
+};
+
+/// Planes and axes (depth, height, width) of input, output and indices.
+struct Pool {
+  int64_t batch = 1, channels = 1;
+  int64_t x_batch = 0, x_channel = 0, y_batch = 0, y_channel = 0, i_batch = 0, i_channel = 0;
+  Axis axis[3];
+  bool adaptive = false;
+
+  int64_t window_begin(int d, int64_t o) const {
+    const Axis& a = axis[d];
+    return adaptive ? o * a.in / a.out : o * a.stride - a.padding;
+  }
+  int64_t window_end(int d, int64_t o) const {
+    const Axis& a = axis[d];
+    return adaptive ? ceil_div((o + 1) * a.in, a.out) : o * a.stride - a.padding + a.dilation * (a.kernel - 1) + 1;
+  }
+};
+
+Status bad_rank(const Tensor& x, int spatial) {
+  return Status(Code::kInvalidInput, str_cat("expected an input of rank ", spatial + 1, " or ", spatial + 2, ", found ", shape_text(x.sizes())));
+}
+
+/// Planes of tensors whose last `spatial` dims are pooled.
+void set_planes(Pool* p, const Tensor& x, const Tensor& y, const Tensor* indices, int spatial) {
+  const int first = x.rank() - spatial;
+  p->channels = first >= 1 ? x.size(first - 1) : 1;
+  p->batch = first >= 2 ? x.size(first - 2) : 1;
+  const auto stride_of = [&](const Tensor& t, int d) { return d >= 0 ? t.stride(d) : 0; };
+  p->x_channel = stride_of(x, first - 1), p->x_batch = stride_of(x, first - 2);
+  p->y_channel = stride_of(y, first - 1), p->y_batch = stride_of(y, first - 2);
+  if (indices != nullptr) p->i_channel = stride_of(*indices, first - 1), p->i_batch = stride_of(*indices, first - 2);
+  for (int d = 0; d < spatial; ++d) {
+    Axis& a = p->axis[3 - spatial + d];
+    a.in = x.size(first + d), a.out = y.size(first + d);
+    a.x_stride = x.stride(first + d), a.y_stride = y.stride(first + d);
+    if (indices != nullptr) a.i_stride = indices->stride(first + d);
+  }
+}
+
+/// Calls fn(batch, channel) for all planes on the pool's threads.
+template <typename Fn>
+void for_planes(KernelContext& context, const Pool& p, Fn&& fn) {
+  int64_t work = 1;
+  for (const Axis& a : p.axis) work *= p.adaptive ? std::max(a.in, a.out) : a.out * a.kernel;
+  context.pool->parallel_for(p.batch * p.channels, std::max<int64_t>(32768 / std::max<int64_t>(work, 1), 1), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) fn(i / p.channels, i % p.channels);
+  });
+}
+
+template <typename T>
+bool is_nan(T v) {
+  if constexpr (std::is_integral_v<T>) {
+    return false;
+  } else {
+    return std::isnan(v);
+  }
+}
+
+template <typename T>
+using Value = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float, T>;
+
+/// Largest value of the window of output (z, y, x) and its position in the plane.
+template <typename T>
+Value<T> window_max(const Pool& p, const T* plane, int64_t z, int64_t y, int64_t x, int64_t* where) {
+  using V = Value<T>;
+  const int64_t at[3] = {z, y, x};
+  int64_t begin[3], end[3], step[3];
+  for (int d = 0; d < 3; ++d) {
+    step[d] = p.adaptive ? 1 : p.axis[d].dilation;
+    begin[d] = p.window_begin(d, at[d]);
+    end[d] = std::min(p.window_end(d, at[d]), p.axis[d].in);
+    if (begin[d] < 0) begin[d] += ceil_div(-begin[d], step[d]) * step[d];
+  }
+  V best = std::numeric_limits<V>::has_infinity ? -std::numeric_limits<V>::infinity() : std::numeric_limits<V>::lowest();
+  *where = (begin[0] * p.axis[1].in + begin[1]) * p.axis[2].in + begin[2];
+  for (int64_t i = begin[0]; i < end[0]; i += step[0]) {
+    for (int64_t j = begin[1]; j < end[1]; j += step[1]) {
+      const T* row = plane + i * p.axis[0].x_stride + j * p.axis[1].x_stride;
+      for (int64_t k = begin[2]; k < end[2]; k += step[2]) {
+        const V v = convert_value<V>(row[k * p.axis[2].x_stride]);
+        if (!(v > best) && !is_nan(v)) continue;
+        best = v;
+        *where = (i * p.axis[1].in + j) * p.axis[2].in + k;
+      }
+    }
+  }
+  return best;
+}
+
+template <typename T>
+void max_planes(KernelContext& context, const Pool& p, const T* x, T* y, int64_t* indices) {
+  for_planes(context, p, [&](int64_t n, int64_t c) {
+    const T* from = x + n * p.x_batch + c * p.x_channel;
+    T* to = y + n * p.y_batch + c * p.y_channel;
+    for (int64_t i = 0; i < p.axis[0].out; ++i) {
+      for (int64_t j = 0; j < p.axis[1].out; ++j) {
+        for (int64_t k = 0; k < p.axis[2].out; ++k) {
+          int64_t where = 0;
+          to[i * p.axis[0].y_stride + j * p.axis[1].y_stride + k * p.axis[2].y_stride] = store_value<T>(window_max<T>(p, from, i, j, k, &where));
+          if (indices == nullptr) continue;
+          indices[n * p.i_batch + c * p.i_channel + i * p.axis[0].i_stride + j * p.axis[1].i_stride + k * p.axis[2].i_stride] = where;
+        }
+      }
+    }
+  });
+}
+
+/// Average pools: what the sum is divided by.
+struct Divisor {
+  bool include_padding = true;
+  int64_t fixed = 0;  ///< 0: the size of the window
+};
+
+template <typename T>
+void average_planes(KernelContext& context, const Pool& p, Divisor divisor, const T* x, T* y) {
+  // ATen sums float in float; double keeps windows of a whole image exact enough.
+  using S = std::conditional_t<std::is_integral_v<T>, int64_t, std::conditional_t<std::is_same_v<T, double>, double, float>>;
+  for_planes(context, p, [&](int64_t n, int64_t c) {
+    const T* plane = x + n * p.x_batch + c * p.x_channel;
+    T* to = y + n * p.y_batch + c * p.y_channel;
+    for (int64_t o = 0; o < p.axis[0].out * p.axis[1].out * p.axis[2].out; ++o) {
+      const int64_t at[3] = {o / (p.axis[2].out * p.axis[1].out), o / p.axis[2].out % p.axis[1].out, o % p.axis[2].out};
+      int64_t begin[3], end[3], full = 1, clipped = 1;
+      for (int d = 0; d < 3; ++d) {
+        begin[d] = p.window_begin(d, at[d]);
+        end[d] = std::min(p.window_end(d, at[d]), p.axis[d].in + p.axis[d].padding);
+        full *= end[d] - begin[d];
+        begin[d] = std::max<int64_t>(begin[d], 0);
+        end[d] = std::min(end[d], p.axis[d].in);
+        clipped *= std::max<int64_t>(end[d] - begin[d], 0);
+      }
+      S sum{};
+      for (int64_t i = begin[0]; i < end[0]; ++i) {
+        for (int64_t j = begin[1]; j < end[1]; ++j) {
+          const T* row = plane + i * p.axis[0].x_stride + j * p.axis[1].x_stride;
+          S part{};
+          for (int64_t k = begin[2]; k < end[2]; ++k) part += convert_value<S>(row[k * p.axis[2].x_stride]);
+          sum += part;
+        }
+      }
+      const int64_t by = divisor.fixed != 0 ? divisor.fixed : divisor.include_padding ? full : clipped;
+      if (clipped == 0) sum = S{};
+      const S mean = clipped == 0 && (by == 0 || !p.adaptive) ? S{} : sum / static_cast<S>(by);
+      to[at[0] * p.axis[0].y_stride + at[1] * p.axis[1].y_stride + at[2] * p.axis[2].y_stride] = store_value<T>(mean);
+    }
+  });
+}
+
+Status spread(std::string_view name, const IntList& list, int spatial, int64_t lowest, Sizes* out) {
+  if (list.size() != 1 && list.size() != static_cast<size_t>(spatial)) {
+    return Status(Code::kInvalidInput, str_cat("pool: ", name, " has ", list.size(), " entries for ", spatial, " dims"));
+  }
+  for (int d = 0; d < spatial; ++d) {
+    out->push_back(list[list.size() == 1 ? 0 : static_cast<size_t>(d)]);
+    if (out->back() < lowest) return Status(Code::kInvalidInput, str_cat("pool: ", name, " is ", out->back()));
+  }
+  return ok_status();
+}
+
+/// Arguments of a windowed pool; resizes the outs.
+Status set_windows(Pool* p, const Tensor& x, const IntList& kernel, const IntList& stride, const IntList& padding, const IntList& dilation, bool ceil_mode,
+                   int spatial, Tensor& out, Tensor* indices) {
+  if (x.rank() != spatial + 1 && x.rank() != spatial + 2) return bad_rank(x, spatial);
+  if (out.dtype() != x.dtype()) return Status(Code::kInvalidInput, str_cat("pool of ", dtype_name(x.dtype()), " into ", dtype_name(out.dtype())));
+  Sizes k, s, pad, dil;
+  PTERON_TRY(spread("kernel_size", kernel, spatial, 1, &k));
+  PTERON_TRY(spread("stride", stride.empty() ? kernel : stride, spatial, 1, &s));
+  PTERON_TRY(spread("padding", padding, spatial, 0, &pad));
+  PTERON_TRY(spread("dilation", dilation, spatial, 1, &dil));
+  const int first = x.rank() - spatial;
+  Sizes sizes(x.sizes());
+  for (int d = 0; d < spatial; ++d) {
+    const auto i = static_cast<size_t>(d);
+    int64_t& size = sizes[static_cast<size_t>(first + d)];
+    size = window_size(size, k[i], s[i], pad[i], dil[i], ceil_mode);
+    if (size < 0) return Status(Code::kInvalidInput, str_cat("pool: input ", shape_text(x.sizes()), " is smaller than the window"));
+  }
+  PTERON_TRY(resize(out, sizes));
+  if (indices != nullptr) PTERON_TRY(resize(*indices, sizes));
+  set_planes(p, x, out, indices, spatial);
+  for (int d = 0; d < spatial; ++d) {
+    const auto i = static_cast<size_t>(d);
+    Axis& a = p->axis[3 - spatial + d];
+    a.kernel = k[i], a.stride = s[i], a.padding = pad[i], a.dilation = dil[i];
+  }
+  return ok_status();
+}
+
+Status run_max(KernelContext& context, const Pool& p, const Tensor& x, Tensor& out, Tensor* indices) {
+  if (indices != nullptr && indices->dtype() != DType::kInt64) return Status(Code::kInvalidInput, "max pool: indices must be int64");
+  const bool known = dispatch_real(x.dtype(), [&]<typename T>() {
+    if constexpr (!std::is_same_v<T, bool>) max_planes<T>(context, p, x.as<T>(), out.as<T>(), indices != nullptr ? indices->as<int64_t>() : nullptr);
+  });
+  if (!known || x.dtype() == DType::kBool) return Status(Code::kUnsupported, str_cat("max pool of ", dtype_name(x.dtype())));
+  return ok_status();
+}
+
+Status run_average(KernelContext& context, const Pool& p, Divisor divisor, const Tensor& x, Tensor& out) {
+  bool known = dispatch_floating(x.dtype(), [&]<typename T>() { average_planes<T>(context, p, divisor, x.as<T>(), out.as<T>()); });
+  if (!known && is_integral(x.dtype(), false)) {
+    known = dispatch_real(x.dtype(), [&]<typename T>() {
+      if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) average_planes<T>(context, p, divisor, x.as<T>(), out.as<T>());
+    });
+  }
+  return known ? ok_status() : Status(Code::kUnsupported, str_cat("average pool of ", dtype_name(x.dtype())));
+}
+
+template <int spatial>
+Status max_pool(KernelContext& context, const Tensor& x, IntList kernel, IntList stride, IntList padding, IntList dilation, bool ceil_mode, Tensor& out) {
+  Pool p;
+  PTERON_TRY(set_windows(&p, x, kernel, stride, padding, dilation, ceil_mode, spatial, out, nullptr));
+  return run_max(context, p, x, out, nullptr);
+}
+
+template <int spatial>
+Status max_pool_with_indices(KernelContext& context, const Tensor& x, IntList kernel, IntList stride, IntList padding, IntList dilation, bool ceil_mode,
+                             Tensor& out, Tensor& indices) {
+  Pool p;
+  PTERON_TRY(set_windows(&p, x, kernel, stride, padding, dilation, ceil_mode, spatial, out, &indices));
+  return run_max(context, p, x, out, &indices);
+}
+
+template <int spatial>
+Status avg_pool(KernelContext& context, const Tensor& x, IntList kernel, IntList stride, IntList padding, bool ceil_mode, bool count_include_pad,
+                std::optional<int64_t> divisor, Tensor& out) {
+  if (divisor.has_value() && *divisor == 0) return Status(Code::kInvalidInput, "avg_pool: divisor_override must not be zero");
+  Pool p;
+  PTERON_TRY(set_windows(&p, x, kernel, stride, padding, IntList{1}, ceil_mode, spatial, out, nullptr));
+  return run_average(context, p, {count_include_pad, divisor.value_or(0)}, x, out);
+}
+
+Status set_adaptive(Pool* p, const Tensor& x, const IntList& output_size, int spatial, Tensor& out, Tensor* indices) {
+  if (x.rank() != spatial + 1 && x.rank() != spatial + 2) return bad_rank(x, spatial);
+  Sizes to;
+  PTERON_TRY(spread("output_size", output_size, spatial, 0, &to));
+  Sizes sizes(x.sizes());
+  for (int d = 0; d < spatial; ++d) sizes[static_cast<size_t>(x.rank() - spatial + d)] = to[static_cast<size_t>(d)];
+  PTERON_TRY(resize(out, sizes));
+  if (indices != nullptr) PTERON_TRY(resize(*indices, sizes));
+  set_planes(p, x, out, indices, spatial);
+  p->adaptive = true;
+  return ok_status();
+}
+
+template <int spatial>
+Status adaptive_avg_pool(KernelContext& context, const Tensor& x, IntList output_size, Tensor& out) {
+  Pool p;
+  PTERON_TRY(set_adaptive(&p, x, output_size, spatial, out, nullptr));
+  return run_average(context, p, {true, 0}, x, out);
+}
+
+template <int spatial>
+Status adaptive_max_pool(KernelContext& context, const Tensor& x, IntList output_size, Tensor& out, Tensor& indices) {
+  Pool p;
+  PTERON_TRY(set_adaptive(&p, x, output_size, spatial, out, &indices));
+  return run_max(context, p, x, out, &indices);
+}
+
+/// y = 0, then y[indices] = x in every plane.
+template <typename T>
+Status unpool(const Pool& p, const T* x, const int64_t* indices, T* y) {
+  const int64_t outs = p.axis[0].out * p.axis[1].out * p.axis[2].out;
+  const auto out_offset = [&](int64_t o) {
+    return o / (p.axis[1].out * p.axis[2].out) * p.axis[0].y_stride + o / p.axis[2].out % p.axis[1].out * p.axis[1].y_stride + o % p.axis[2].out * p.axis[2].y_stride;
+  };
+  for (int64_t plane = 0; plane < p.batch * p.channels; ++plane) {
+    const int64_t n = plane / p.channels, c = plane % p.channels;
+    T* to = y + n * p.y_batch + c * p.y_channel;
+    for (int64_t o = 0; o < outs; ++o) to[out_offset(o)] = T{};
+    for (int64_t i = 0; i < p.axis[0].in * p.axis[1].in * p.axis[2].in; ++i) {
+      const int64_t z = i / (p.axis[1].in * p.axis[2].in), r = i / p.axis[2].in % p.axis[1].in, q = i % p.axis[2].in;
+      const int64_t where =
+          indices[n * p.i_batch + c * p.i_channel + z * p.axis[0].i_stride + r * p.axis[1].i_stride + q * p.axis[2].i_stride];
+      if (where < 0 || where >= outs) return Status(Code::kInvalidInput, str_cat("max_unpool: index ", where, " is outside [0,", outs, ")"));
+      to[out_offset(where)] = x[n * p.x_batch + c * p.x_channel + z * p.axis[0].x_stride + r * p.axis[1].x_stride + q * p.axis[2].x_stride];
+    }
+  }
+  return ok_status();
+}
+
+Status run_unpool(const Tensor& x, const Tensor& indices, const IntList& output_size, int spatial, Tensor& out) {
+  if (x.rank() != spatial + 1 && x.rank() != spatial + 2) return bad_rank(x, spatial);
+  if (indices.dtype() != DType::kInt64 || !std::equal(x.sizes().begin(), x.sizes().end(), indices.sizes().begin(), indices.sizes().end())) {
+    return Status(Code::kInvalidInput, str_cat("max_unpool: indices ", shape_text(indices.sizes()), " for input ", shape_text(x.sizes())));
+  }
+  Pool p;
+  PTERON_TRY(set_adaptive(&p, x, output_size, spatial, out, nullptr));
+  set_planes(&p, x, out, &indices, spatial);
+  Status status;
+  const bool known = dispatch_size(dtype_size(x.dtype()), [&]<typename T>() { status = unpool<T>(p, x.as<T>(), indices.as<int64_t>(), out.as<T>()); });
+  return known ? std::move(status) : Status(Code::kUnsupported, str_cat("max_unpool of ", dtype_name(x.dtype())));
+}
+
+Status max_unpool2d(KernelContext&, const Tensor& x, const Tensor& indices, IntList output_size, Tensor& out) {
+  return run_unpool(x, indices, output_size, 2, out);
+}
+Status max_unpool3d(KernelContext&, const Tensor& x, const Tensor& indices, IntList output_size, IntList, IntList, Tensor& out) {
+  return run_unpool(x, indices, output_size, 3, out);
+}
+
+constexpr runtime::Kernel kRows[] = {
+    {"aten::_adaptive_avg_pool2d.out", PTERON_KERNEL(adaptive_avg_pool<2>)},
+    {"aten::_adaptive_avg_pool3d.out", PTERON_KERNEL(adaptive_avg_pool<3>)},
+    {"aten::adaptive_max_pool2d.out", PTERON_KERNEL(adaptive_max_pool<2>)},
+    {"aten::adaptive_max_pool3d.out", PTERON_KERNEL(adaptive_max_pool<3>)},
+    {"aten::avg_pool2d.out", PTERON_KERNEL(avg_pool<2>)},
+    {"aten::avg_pool3d.out", PTERON_KERNEL(avg_pool<3>)},
+    {"aten::max_pool2d_with_indices.out", PTERON_KERNEL(max_pool_with_indices<2>)},
+    {"aten::max_pool3d_with_indices.out", PTERON_KERNEL(max_pool_with_indices<3>)},
+    {"aten::max_unpool2d.out", PTERON_KERNEL(max_unpool2d)},
+    {"aten::max_unpool3d.out", PTERON_KERNEL(max_unpool3d)},
+    {"pteron::max_pool1d.out", PTERON_KERNEL(max_pool<1>)},
+    {"pteron::max_pool2d.out", PTERON_KERNEL(max_pool<2>)},
+    {"pteron::max_pool3d.out", PTERON_KERNEL(max_pool<3>)},
+};
+
+}  // namespace
+
+extern const std::span<const runtime::Kernel> kKernels;
+const std::span<const runtime::Kernel> kKernels = kRows;
+
+}  // namespace pteron::ops::pool
