@@ -98,7 +98,10 @@ Result<CompileReport> compile(const CompileOptions& options, const Environment& 
   CompileReport report;
   ir::Program program;
   const ir::Catalog& catalog = *environment.catalog;
-  const passes::HasKernel has_kernel = options.profile == Profile::kExecutorch ? passes::HasKernel(executorch_has_kernel) : environment.has_kernel;
+  const passes::HasKernel has_kernel = [&](std::string_view kernel) {
+    if (emit::is_control_flow(kernel)) return true;
+    return options.profile == Profile::kExecutorch ? executorch_has_kernel(kernel) : environment.has_kernel(kernel);
+  };
   const passes::Keep keep = [&](const ir::Op& op, const ir::Node&) {
     return op.is_view() || op.has(ir::kAlias) || (!op.kernel.empty() && has_kernel(op.kernel));
   };

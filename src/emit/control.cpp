@@ -29,6 +29,10 @@ std::vector<ValueId> list_arg(const ir::Node& node, size_t k) {
 
 }  // namespace
 
+bool is_control_flow(std::string_view op) {
+  return op == "higher_order::cond" || op == "higher_order::while_loop" || op == "higher_order::scan" || op == "higher_order::map_impl";
+}
+
 Status MethodEmitter::emit_control(const ir::Graph& graph, const ir::Node& node) {
   const std::string_view name = node.op->schema.name;
   if (name == "higher_order::cond") return emit_cond(graph, node);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "format/meta.h"
@@ -38,6 +39,9 @@ struct Emitted {
   format::ProgramMeta meta;         ///< facts about the methods
   std::vector<MethodReport> reports;
 };
+
+/// True for the control flow operators that emit turns into jumps ("higher_order::cond").
+bool is_control_flow(std::string_view op);
 
 /// Emits all methods.
 /// Requires: functional graphs in which every op has a kernel of the profile, is a view, or is control flow.

@@ -1,15 +1,11 @@
 // pteron run: one or several calls of a method, tensors from and to files.
-#include <charconv>
-#include <cstdio>
-#include <cstring>
+#include <algorithm>
 
-#include "base/file_writer.h"
-#include "base/mapped_file.h"
 #include "base/str_cat.h"
+#include "cli/programs.h"
 #include "cli/session.h"
 #include "cli/tensors.h"
 #include "cli/verb.h"
-#include "ops/kernels.h"
 #include "pteron/program.h"
 
 namespace pteron::cli {
@@ -25,27 +21,10 @@ constexpr Option kOptions[] = {
     {"no-map", "", OptionKind::kFlag, "", "read files into memory instead of mapping them"},
 };
 
-Result<std::string> pick_method(const Program& program, const std::string& wanted) {
-  if (!wanted.empty()) return wanted;
-  const auto names = program.method_names();
-  for (const std::string& name : names) {
-    if (name == "forward") return name;
-  }
-  if (names.empty()) return Status(Code::kInvalidFile, "the program has no methods");
-  return names[0];
-}
-
 Result<int> run(const Arguments& a) {
-  LoadOptions load;
-  load.data_files = a.list("data");
-  load.map = !a.flag("no-map");
-  load.kernels = &ops::portable_kernels();
+  PTERON_ASSIGN(LoadOptions load, load_options(a));
   StderrLog log(a.flag("quiet") ? LogLevel::kError : LogLevel::kWarning);
   load.log = &log;
-  if (a.has("threads")) {
-    PTERON_ASSIGN(const uint64_t threads, parse_number(a.value("threads"), "--threads"));
-    load.threads = static_cast<int>(threads);
-  }
   const std::vector<std::string> inputs = a.list("inputs"), outputs = a.list("outputs");
   if (outputs.size() > std::max<size_t>(inputs.size(), 1)) return Status(Code::kInvalidInput, str_cat(outputs.size(), " --outputs for ", inputs.size(), " --inputs"));
   const std::string& path = a.positionals()[0];

@@ -1,0 +1,108 @@
+// pteron bench: load time, first run and latency of a method on inputs of its own making.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+
+#include "base/mapped_file.h"
+#include "base/str_cat.h"
+#include "cli/json_writer.h"
+#include "cli/programs.h"
+#include "cli/session.h"
+#include "cli/verb.h"
+
+namespace pteron::cli {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr Option kOptions[] = {
+    {"method", "m", OptionKind::kValue, "NAME", "the method to call; default: forward, or the only one"},
+    {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) with weights"},
+    {"threads", "t", OptionKind::kValue, "N", "threads to use; default: all CPUs of the process"},
+    {"min-time", "", OptionKind::kValue, "SECONDS", "shortest time to measure, default 1"},
+};
+
+double ms_since(Clock::time_point begin) { return std::chrono::duration<double, std::milli>(Clock::now() - begin).count(); }
+
+/// VmHWM of this process in bytes; 0 where /proc is missing.
+uint64_t peak_resident_bytes() {
+  auto status = FileBytes::read("/proc/self/status");
+  if (!status.ok()) return 0;
+  const auto bytes = (*status)->bytes();
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const size_t at = text.find("VmHWM:");
+  return at == std::string_view::npos ? 0 : std::strtoull(text.data() + at + 6, nullptr, 10) * 1024;
+}
+
+struct Measurement {
+  double load_ms = 0, first_ms = 0;
+  std::vector<double> latencies_ms;  // sorted
+  double at(double part) const { return latencies_ms[std::min(latencies_ms.size() - 1, static_cast<size_t>(part * static_cast<double>(latencies_ms.size())))]; }
+};
+
+Result<Measurement> measure(const Arguments& a, double min_seconds) {
+  Measurement out;
+  PTERON_ASSIGN(const LoadOptions load, load_options(a));
+  const Clock::time_point begin = Clock::now();
+  PTERON_ASSIGN(const std::shared_ptr<Program> program, Program::load(a.positionals()[0], load));
+  PTERON_ASSIGN(const std::string name, pick_method(*program, a.value("method")));
+  PTERON_ASSIGN(const std::unique_ptr<Method> method, program->load_method(name));
+  out.load_ms = ms_since(begin);
+  PTERON_ASSIGN(const SyntheticInputs inputs, SyntheticInputs::make(*method));
+  const auto call = [&]() -> Status {
+    PTERON_TRY(inputs.set(*method));
+    return method->execute();
+  };
+  const Clock::time_point first = Clock::now();
+  PTERON_TRY(call());
+  out.first_ms = ms_since(first);
+  const Clock::time_point warm = Clock::now();
+  do {
+    PTERON_TRY(call());
+  } while (ms_since(warm) < min_seconds * 100);
+  const Clock::time_point start = Clock::now();
+  while (out.latencies_ms.size() < 30 || ms_since(start) < min_seconds * 1000) {
+    const Clock::time_point one = Clock::now();
+    PTERON_TRY(call());
+    out.latencies_ms.push_back(ms_since(one));
+  }
+  std::sort(out.latencies_ms.begin(), out.latencies_ms.end());
+  return out;
+}
+
+Result<int> run(const Arguments& a) {
+  const double min_seconds = std::strtod(a.value("min-time", "1").c_str(), nullptr);
+  if (!(min_seconds >= 0) || min_seconds > 3600) return Status(Code::kInvalidInput, "--min-time expects seconds from 0 to 3600");
+  PTERON_ASSIGN(const Measurement m, measure(a, min_seconds));
+  if (!a.flag("json")) {
+    std::printf("load %.3f ms, first run %.3f ms\nlatency: median %.4f ms, p10 %.4f, p90 %.4f, p99 %.4f, best %.4f (%zu calls)\npeak memory %.1f MB\n", m.load_ms,
+                m.first_ms, m.at(0.5), m.at(0.1), m.at(0.9), m.at(0.99), m.latencies_ms[0], m.latencies_ms.size(), static_cast<double>(peak_resident_bytes()) / 1e6);
+    return 0;
+  }
+  JsonWriter json;
+  json.begin_object();
+  json.key("latency_ms");
+  json.begin_object();
+  json.field("median", m.at(0.5));
+  json.field("p10", m.at(0.1));
+  json.field("p90", m.at(0.9));
+  json.field("p99", m.at(0.99));
+  json.field("min", m.latencies_ms[0]);
+  json.end_object();
+  json.field("calls", m.latencies_ms.size());
+  json.field("load_ms", m.load_ms);
+  json.field("first_run_ms", m.first_ms);
+  json.field("peak_rss_bytes", peak_resident_bytes());
+  json.end_object();
+  std::printf("%s\n", json.text().c_str());
+  return 0;
+}
+
+}  // namespace
+
+extern const Verb k_bench_verb;
+const Verb k_bench_verb = {"bench", "measure load time and latency of a .pte program", "MODEL.pte [options]", 1, 1, kOptions, run};
+
+}  // namespace pteron::cli

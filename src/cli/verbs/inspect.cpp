@@ -1,0 +1,151 @@
+// pteron inspect: what a .pte holds.
+#include <cstdio>
+
+#include "base/mapped_file.h"
+#include "base/str_cat.h"
+#include "cli/json_writer.h"
+#include "cli/programs.h"
+#include "cli/session.h"
+#include "cli/verb.h"
+#include "format/program_view.h"
+
+namespace pteron::cli {
+
+namespace {
+
+constexpr Option kOptions[] = {
+    {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) with weights"},
+    {"instructions", "", OptionKind::kFlag, "", "list the instructions of every method"},
+};
+
+void value_json(JsonWriter& json, const ValueInfo& value) {
+  json.begin_object();
+  json.field("name", value.name);
+  json.field("kind", value_kind_name(value.kind));
+  if (value.kind == ValueKind::kTensor) {
+    json.field("dtype", dtype_name(value.dtype));
+    json.key("dims");
+    json.begin_array();
+    for (const DimInfo& dim : value.dims) {
+      json.begin_object();
+      json.field("min", dim.min);
+      json.field("max", dim.max);
+      if (!dim.text.empty()) json.field("text", dim.text);
+      json.end_object();
+    }
+    json.end_array();
+  }
+  json.end_object();
+}
+
+void method_json(JsonWriter& json, const MethodInfo& info) {
+  json.begin_object();
+  json.field("name", info.name);
+  for (const bool inputs : {true, false}) {
+    json.key(inputs ? "inputs" : "outputs");
+    json.begin_array();
+    for (const ValueInfo& value : inputs ? info.inputs : info.outputs) value_json(json, value);
+    json.end_array();
+  }
+  json.key("operators");
+  json.begin_array();
+  for (const std::string& name : info.operators) json.string(name);
+  json.end_array();
+  json.key("delegates");
+  json.begin_array();
+  for (const std::string& name : info.delegates) json.string(name);
+  json.end_array();
+  json.key("arena_bytes");
+  json.begin_array();
+  for (const uint64_t bytes : info.arena_bytes) json.integer(bytes);
+  json.end_array();
+  json.field("instructions", info.instruction_count);
+  json.field("values", info.value_count);
+  json.end_object();
+}
+
+void print_method(const MethodInfo& info) {
+  std::printf("method %s: %zu instructions, %zu values\n", info.name.c_str(), info.instruction_count, info.value_count);
+  for (size_t i = 0; i < info.inputs.size(); ++i) std::printf("  input %zu  %s: %s\n", i, info.inputs[i].name.c_str(), info.inputs[i].type_text().c_str());
+  for (size_t i = 0; i < info.outputs.size(); ++i) std::printf("  output %zu %s: %s\n", i, info.outputs[i].name.c_str(), info.outputs[i].type_text().c_str());
+  for (const std::string& name : info.mutable_buffers) std::printf("  state %s\n", name.c_str());
+  for (size_t i = 0; i < info.arena_bytes.size(); ++i) std::printf("  arena %zu: %llu bytes\n", i + 1, static_cast<unsigned long long>(info.arena_bytes[i]));
+  std::printf("  operators: %s\n", str_list(info.operators).c_str());
+  if (!info.delegates.empty()) std::printf("  delegates: %s\n", str_list(info.delegates).c_str());
+}
+
+std::string args_text(const flatbuffers::Vector<int32_t>* args) { return str_list(format::items_of(args)); }
+
+void print_instructions(const format::ProgramView& view) {
+  namespace wire = format::wire::pte;
+  for (uint32_t p = 0; p < view.plan_count(); ++p) {
+    const auto& plan = view.plan(p);
+    std::printf("instructions of %s\n", std::string(format::text_of(plan.name())).c_str());
+    if (format::count_of(plan.chains()) == 0) continue;
+    const auto* list = plan.chains()->Get(0)->instructions();
+    for (uint32_t i = 0; i < format::count_of(list); ++i) {
+      const auto* one = list->Get(i);
+      if (const auto* call = one->instr_args_as_KernelCall()) {
+        const auto* op = plan.operators()->Get(static_cast<uint32_t>(call->op_index()));
+        std::printf("  %4u %s.%s %s\n", i, std::string(format::text_of(op->name())).c_str(), std::string(format::text_of(op->overload())).c_str(), args_text(call->args()).c_str());
+      } else if (const auto* jump = one->instr_args_as_JumpFalseCall()) {
+        std::printf("  %4u jump_false %d -> %d\n", i, jump->cond_value_index(), jump->destination_instruction());
+      } else if (const auto* move = one->instr_args_as_MoveCall()) {
+        std::printf("  %4u move %d -> %d\n", i, move->move_from(), move->move_to());
+      } else if (const auto* delegate = one->instr_args_as_DelegateCall()) {
+        std::printf("  %4u delegate %d %s\n", i, delegate->delegate_index(), args_text(delegate->args()).c_str());
+      } else {
+        std::printf("  %4u free\n", i);
+      }
+    }
+  }
+}
+
+Result<int> run(const Arguments& a) {
+  PTERON_ASSIGN(const LoadOptions load, load_options(a));
+  const std::string& path = a.positionals()[0];
+  PTERON_ASSIGN(const std::shared_ptr<Program> program, Program::load(path, load));
+  PTERON_ASSIGN(const std::shared_ptr<FileBytes> file, FileBytes::map(path));
+  PTERON_ASSIGN(const format::ProgramView view, format::verify_program(file->bytes()));
+  std::vector<MethodInfo> methods;
+  for (const std::string& name : program->method_names()) {
+    PTERON_ASSIGN(MethodInfo info, program->method_info(name));
+    methods.push_back(std::move(info));
+  }
+  if (a.flag("json")) {
+    JsonWriter json;
+    json.begin_object();
+    json.field("file_bytes", file->bytes().size());
+    json.field("program_bytes", view.header().program_bytes);
+    json.field("segment_bytes", view.header().segment_bytes);
+    json.key("methods");
+    json.begin_array();
+    for (const MethodInfo& info : methods) method_json(json, info);
+    json.end_array();
+    json.key("named_data");
+    json.begin_array();
+    for (const format::NamedRange& data : view.named_data()) {
+      json.begin_object();
+      json.field("key", data.key);
+      json.field("size_bytes", data.bytes.size());
+      json.end_object();
+    }
+    json.end_array();
+    json.end_object();
+    std::printf("%s\n", json.text().c_str());
+    return 0;
+  }
+  std::printf("%s: %zu bytes, program %llu, segments %llu\n", path.c_str(), file->bytes().size(), static_cast<unsigned long long>(view.header().program_bytes),
+              static_cast<unsigned long long>(view.header().segment_bytes));
+  for (const MethodInfo& info : methods) print_method(info);
+  for (const format::NamedRange& data : view.named_data()) std::printf("named data %s: %zu bytes\n", std::string(data.key).c_str(), data.bytes.size());
+  if (a.flag("instructions")) print_instructions(view);
+  return 0;
+}
+
+}  // namespace
+
+extern const Verb k_inspect_verb;
+const Verb k_inspect_verb = {"inspect", "show what a .pte program holds", "MODEL.pte [options]", 1, 1, kOptions, run};
+
+}  // namespace pteron::cli
