@@ -77,7 +77,6 @@ void print_method(const MethodInfo& info) {
 std::string args_text(const flatbuffers::Vector<int32_t>* args) { return str_list(format::items_of(args)); }
 
 void print_instructions(const format::ProgramView& view) {
-  namespace wire = format::wire::pte;
   for (uint32_t p = 0; p < view.plan_count(); ++p) {
     const auto& plan = view.plan(p);
     std::printf("instructions of %s\n", std::string(format::text_of(plan.name())).c_str());
