@@ -71,9 +71,10 @@ Status check_parameter(const Tensor* t, int64_t channels, const char* what) {
 
 Status begin(Call& call) {
   const Tensor& in = call.input;
-  if (in.rank() < 2 || !is_floating(in.dtype()) || load_fn<double>(in.dtype()) == nullptr) {
+  if ((in.rank() < 2 && in.numel() > 0) || in.rank() == 0 || !is_floating(in.dtype()) || load_fn<double>(in.dtype()) == nullptr) {
     return Status(Code::kUnsupported, str_cat("batch_norm of shape ", shape_text(in.sizes()), " and dtype ", dtype_name(in.dtype())));
   }
+  if (in.numel() == 0 && in.rank() == 1) return runtime::resize(call.out, in.sizes());  // nothing has any shape
   call.channels = in.size(1);
   call.count = in.size(0);
   for (int d = 2; d < in.rank(); ++d) call.count *= in.size(d);
@@ -220,6 +221,7 @@ Status run(KernelContext& c, Call call, bool training, const Running& running, T
   PTERON_TRY(check_parameter(running.mean, call.channels, "running mean"));
   PTERON_TRY(check_parameter(running.var, call.channels, "running variance"));
   const Channels ch = channels_of(c, call.channels);
+  const bool empty = call.input.numel() == 0;  // leaves the running statistics as they are
   if (training) {
     batch_statistics(c, call, ch);
   } else {
@@ -229,12 +231,12 @@ Status run(KernelContext& c, Call call, bool training, const Running& running, T
   if (running.mean_out != nullptr && running.var_out != nullptr) {
     PTERON_TRY(runtime::resize(*running.mean_out, running.mean->sizes()));
     PTERON_TRY(runtime::resize(*running.var_out, running.var->sizes()));
-    if (training) {
+    if (training && !empty) {
       update_running(call, ch, running.momentum, *running.mean, *running.var, *running.mean_out, *running.var_out);
-    } else {
+    } else if (running.mean_out != running.mean) {
       for (int64_t k = 0; k < call.channels; ++k) {
-        write_channel(*running.mean_out, k, ch.mean[k]);
-        write_channel(*running.var_out, k, ch.variance[k]);
+        write_channel(*running.mean_out, k, read_channel(*running.mean, k));
+        write_channel(*running.var_out, k, read_channel(*running.var, k));
       }
     }
   }

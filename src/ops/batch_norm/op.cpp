@@ -24,12 +24,13 @@ DType stat_dtype(const NodeView& n) {
 
 Status check(const InferContext& c) {
   const TensorType& in = c.type("input");
-  if (in.rank() < 2) return Status(Code::kInvalidInput, str_cat("batch_norm expects at least two dims, found ", shape_text(in.sizes)));
+  const bool empty = in.rank() == 1 && dim_is(in.sizes[0], 0);
+  if (in.rank() < 2 && !empty) return Status(Code::kInvalidInput, str_cat("batch_norm expects at least two dims, found ", shape_text(in.sizes)));
   if (!is_floating(in.dtype)) return Status(Code::kInvalidInput, str_cat("batch_norm of dtype ", dtype_name(in.dtype)));
   for (const std::string_view name : {"weight", "bias", "running_mean", "running_var"}) {
     if (!c.has(name) || c.is_none(name)) continue;
     const TensorType& t = c.type(name);
-    if (t.rank() != 1 || dim_differ(t.sizes[0], in.sizes[1])) {
+    if (t.rank() != 1 || (!empty && dim_differ(t.sizes[0], in.sizes[1]))) {
       return Status(Code::kInvalidInput, str_cat(name, " of shape ", shape_text(t.sizes), " for an input of shape ", shape_text(in.sizes)));
     }
   }
@@ -47,7 +48,7 @@ Status infer_one(InferContext& c) {
 Status infer_three(InferContext& c, bool training) {
   PTERON_TRY(check(c));
   add_like_input(c);
-  const Expr saved = training ? c.type("input").sizes[1] : Expr(0);
+  const Expr saved = training && c.type("input").rank() > 1 ? c.type("input").sizes[1] : Expr(0);
   for (int i = 0; i < 2; ++i) c.add(stat_dtype(c), {saved});
   return ok_status();
 }

@@ -160,7 +160,8 @@ Status softmax(KernelContext& c, const Tensor& self, int64_t dim, bool, Tensor& 
   return wide ? run_part<double, kLog>(c, self, d, out) : run_part<float, kLog>(c, self, d, out);
 }
 
-size_t logsumexp_workspace(std::span<runtime::Value* const> args) { return static_cast<size_t>(args.back()->tensor.numel()) * sizeof(double); }
+/// One shift per output.
+size_t logsumexp_workspace(std::span<runtime::Value* const> args) { return static_cast<size_t>(args[3]->tensor.numel()) * sizeof(double); }
 
 template <typename P>
 Status logsumexp_part(KernelContext& c, const Tensor& self, const ReducePlan& plan, Tensor& out) {

@@ -27,11 +27,8 @@ struct SpreadFold : FoldBase<double, double> {
   double combine(double a, double b) const { return a + b; }
 };
 
-/// Scratch: one double per output for the means. The first out's bound counts them.
-size_t workspace(std::span<runtime::Value* const> args) {
-  // outs come last; var and std have one, the others two of the same size
-  return static_cast<size_t>(args.back()->tensor.numel()) * sizeof(double);
-}
+/// Scratch: one double per output for the means. All forms have four arguments, then the out.
+size_t workspace(std::span<runtime::Value* const> args) { return static_cast<size_t>(args[4]->tensor.numel()) * sizeof(double); }
 
 Status run(KernelContext& c, const Tensor& self, std::span<const int64_t> dims, double correction, bool keepdim, bool root, Tensor& out, Tensor* mean) {
   PTERON_ASSIGN(const uint32_t mask, reduce_mask(dims, self.rank()));
