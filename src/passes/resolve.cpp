@@ -130,8 +130,8 @@ class Resolver {
     const ir::Op& op = *node.op;
     if (op.has(ir::kDrop) && node.outputs.empty()) return Rewrite::kRemove;
     if (!writes_ || op.functional != nullptr) return Rewrite::kKeep;
-    if (op.schema.name == "aten::batch_norm") return batch_norm(b, node, made);
-    if (op.schema.name == "aten::instance_norm") return instance_norm(b, node);
+    if (is_batch_norm(op)) return batch_norm(b, node, made);
+    if (op.schema.name == "aten::instance_norm") return instance_norm(b, node, made);
     const Row* row = find_row(op);
     const bool decided = row != nullptr && (row->kind == Kind::kReshape || row->kind == Kind::kContiguous || row->kind == Kind::kTo);
     if (row == nullptr || (op.is_view() && !decided) || node.outputs.empty() || node.args.empty()) return Rewrite::kKeep;
@@ -198,9 +198,16 @@ class Resolver {
     return ok_status();
   }
 
+  static bool is_batch_norm(const ir::Op& op) {
+    const std::string& name = op.schema.name;
+    return op.schema.overload.empty() && (name == "aten::batch_norm" || name == "aten::native_batch_norm" || name == "aten::_native_batch_norm_legit");
+  }
+
+  /// Training with running statistics: the functional form and two writes.
   Result<Rewrite> batch_norm(Builder& b, const Node& node, std::vector<ValueId>& made) {
     const NodeView view(graph_, *node.op, node.args);
-    if (!view.boolean("training") || view.is_none("running_mean") || view.is_none("running_var")) return Rewrite::kKeep;
+    if (view.is_none("running_mean") || view.is_none("running_var")) return Rewrite::kKeep;
+    if (!view.boolean("training")) return node.op->schema.name == "aten::_native_batch_norm_legit" ? composite(b, node, made) : Rewrite::kKeep;
     const std::string source = node.source, module = node.module;
     const ValueId mean = view.value("running_mean"), var = view.value("running_var");
     const std::vector<ValueId> results = b.ops(
@@ -209,14 +216,34 @@ class Resolver {
     if (results.size() != 5) return Rewrite::kKeep;  // the builder has the error
     PTERON_TRY(write(b, mean, results[3], source, module));
     PTERON_TRY(write(b, var, results[4], source, module));
-    made = {results[0]};
+    made.assign(results.begin(), results.begin() + static_cast<std::ptrdiff_t>(node.outputs.size()));
     return Rewrite::kReplace;
   }
 
-  Result<Rewrite> instance_norm(Builder&, const Node& node) {
+  /// (1 - momentum) * old + momentum * the mean over images of `now` [N,C].
+  ValueId moved(Builder& b, ValueId old, ValueId now, double momentum) {
+    const ValueId mean = b.op("aten::mean.dim", {now, std::vector<ir::Expr>{ir::Expr(0)}});
+    const ValueId kept = b.op("aten::mul.Scalar", {old, b.floating(1 - momentum)});
+    return b.op("aten::add.Tensor", {kept, b.op("aten::mul.Scalar", {mean, b.floating(momentum)})});
+  }
+
+  /// The form without running statistics, and the writes of the new ones.
+  Result<Rewrite> instance_norm(Builder& b, const Node& node, std::vector<ValueId>& made) {
     const NodeView view(graph_, *node.op, node.args);
-    if (view.is_none("running_mean") || !view.boolean("use_input_stats")) return Rewrite::kKeep;
-    return Status(Code::kUnsupported, "aten::instance_norm that updates running statistics");
+    if (view.is_none("running_mean") || view.is_none("running_var") || !view.boolean("use_input_stats")) return Rewrite::kKeep;
+    const std::string source = node.source, module = node.module;
+    const ValueId mean = view.value("running_mean"), var = view.value("running_var");
+    std::vector<ir::Expr> pixels;
+    for (int d = 2; d < view.type("input").rank(); ++d) pixels.emplace_back(d);
+    const std::vector<ValueId> stats = b.ops("aten::var_mean.correction", {view.arg("input"), pixels, ir::Expr(1), b.boolean(false)});
+    if (stats.size() != 2) return Rewrite::kKeep;  // the builder has the error
+    const double momentum = view.number("momentum");
+    const ValueId result = b.op("aten::instance_norm", {view.arg("input"), view.arg("weight"), view.arg("bias"), std::monostate(), std::monostate(), b.boolean(true),
+                                                        view.arg("momentum"), view.arg("eps"), view.arg("cudnn_enabled")});
+    PTERON_TRY(write(b, mean, moved(b, mean, stats[1], momentum), source, module));
+    PTERON_TRY(write(b, var, moved(b, var, stats[0], momentum), source, module));
+    made = {result};
+    return Rewrite::kReplace;
   }
 
   Graph& graph_;
