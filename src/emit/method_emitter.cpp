@@ -209,8 +209,11 @@ Status MethodEmitter::emit_inputs() {
     std::vector<uint8_t> dim_order;
     PTERON_ASSIGN(format::TensorSpec spec, tensor_spec(value.type, "it", &dim_order));
     PTERON_ASSIGN(const uint64_t bytes, bytes_of(spec, current_));
-    // Our runtime binds the caller's tensor; the official one copies it into planned memory.
-    const bool planned = options_.profile == Profile::kExecutorch;
+    // Our runtime binds the caller's tensor; the official one copies it into planned memory. An input that the program overwrites is
+    // copied as well: the caller's bytes may be read-only.
+    const bool mutated = std::any_of(method_.graph.input_mutations.begin(), method_.graph.input_mutations.end(),
+                                     [&](const ir::InputMutation& m) { return m.input == i; });
+    const bool planned = mutated || options_.profile == Profile::kExecutorch;
     if (planned) spec.allocation = format::Allocation{};
     const int32_t slot = add_value(std::move(spec));
     plan_.inputs.push_back(slot);
@@ -314,7 +317,13 @@ Status MethodEmitter::emit_view(const ir::Graph& graph, const ir::Node& node) {
     if (!value) break;
     results.push_back({base.root, std::move(layout), *value});
   }
-  if (results.size() != node.outputs.size()) return emit_call(graph, node);
+  if (results.size() != node.outputs.size()) {
+    if (!node.op->kernel.empty()) return emit_call(graph, node);
+    // A view without a copying kernel: every view that can be a copy is a view of the row-major copy.
+    if (is_dense(base.layout)) return Status(Code::kUnsupported, str_cat(current_, ": ", node.op->name, " cannot be expressed as a view"));
+    PTERON_ASSIGN(scopes_.back()[self->index], clone_of(base, graph[*self].type));
+    return emit_view(graph, node);
+  }
   for (size_t k = 0; k < results.size(); ++k) scopes_.back().emplace(node.outputs[k].index, std::move(results[k]));
   return ok_status();
 }

@@ -229,8 +229,8 @@ Status bind_view(const Tensor& self, std::span<const int64_t> sizes, std::span<c
       !checked_mul(static_cast<uint64_t>(offset_elems), element, &start)) {
     return Status(Code::kInvalidInput, "negative or too large view");
   }
-  const bool inside = extent == 0 ? start <= self.capacity_bytes : range_inside(start, extent, self.capacity_bytes);
-  if (!inside) {
+  if (extent == 0) start = 0;  // an empty view may name any place
+  if (!range_inside(start, extent, self.capacity_bytes)) {
     return Status(Code::kInvalidInput, str_cat("a view of shape ", shape_text(sizes), ", strides ", shape_text(strides), " at element ", offset_elems,
                                                " reaches outside the ", self.capacity_bytes, " bytes of its base"));
   }
