@@ -113,6 +113,13 @@ Result<std::shared_ptr<FileBytes>> FileBytes::read(const std::string& path) {
   return file;
 }
 
+std::shared_ptr<FileBytes> FileBytes::from_buffer(Buffer buffer) {
+  std::shared_ptr<FileBytes> file(new FileBytes());
+  file->buffer_ = std::move(buffer);
+  file->bytes_ = file->buffer_.span();
+  return file;
+}
+
 Status write_file_atomically(const std::string& path, std::span<const std::span<const std::byte>> chunks, bool sync) {
   const std::string temporary = str_cat(path, ".tmp.", static_cast<int64_t>(::getpid()));
   Status status;

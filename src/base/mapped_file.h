@@ -29,6 +29,9 @@ class FileBytes {
   /// Errors: kInvalidInput (not a regular file), kIo.
   static Result<std::shared_ptr<FileBytes>> map_fd(int fd);
 
+  /// Takes bytes that are already in memory.
+  static std::shared_ptr<FileBytes> from_buffer(Buffer buffer);
+
   std::span<const std::byte> bytes() const { return bytes_; }
 
  private:

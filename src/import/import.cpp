@@ -24,8 +24,10 @@ Status invalid(std::string message) { return Status(Code::kInvalidFile, std::mov
 Status check_version(JsonValue program, LogSink* log) {
   JsonValue version, field;
   int64_t major = -1, minor = 0;
-  if (json_field(program, "schema_version", &version) && json_field(version, "major", &field)) json_int(field, &major);
-  if (json_field(version, "minor", &field)) json_int(field, &minor);
+  if (json_field(program, "schema_version", &version)) {
+    if (json_field(version, "major", &field)) json_int(field, &major);
+    if (json_field(version, "minor", &field)) json_int(field, &minor);
+  }
   if (major != kSchemaMajor) {
     return invalid(str_cat("schema version ", major, ".", minor, " (torch ", json_text(program, "torch_version"), "), version ", kSchemaMajor,
                            " is expected"));

@@ -1,0 +1,223 @@
+// The consumers: every range that a reader hands out is read to its end, so that a sanitizer sees a range that is too long.
+#include "fuzz/consume.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "base/mapped_file.h"
+#include "base/zip.h"
+#include "format/data_file.h"
+#include "format/meta.h"
+#include "format/program_view.h"
+#include "fuzz/seeds.h"
+#include "import/import.h"
+#include "ops/catalog.h"
+#include "pteron/program.h"
+#include "tensor/npy.h"
+#include "tensor/safetensors.h"
+#include "tensor/write_rows.h"
+
+/// Damaged sizes may ask for terabytes: that is an error of the program under test, not of the sanitizer.
+extern "C" const char* __asan_default_options();  // NOLINT: the sanitizer's name
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1:max_allocation_size_mb=4096"; }
+
+namespace pteron::fuzz {
+
+namespace {
+
+namespace pte = wire::pte;
+
+/// Tensors larger than this are not filled and run.
+constexpr uint64_t kMaxRunBytes = uint64_t{1} << 20;
+
+/// Reads all bytes; the result keeps the compiler from dropping the loop.
+void touch(std::span<const std::byte> bytes) {
+  unsigned sum = 0;
+  for (const std::byte b : bytes) sum += static_cast<unsigned>(b);
+  [[maybe_unused]] volatile unsigned keep = sum;
+}
+
+void touch(std::string_view text) { touch(std::as_bytes(std::span(text.data(), text.size()))); }
+
+template <typename T>
+void touch_items(const flatbuffers::Vector<T>* vector) {
+  touch(std::as_bytes(format::items_of(vector)));
+}
+
+void touch_tensor(const format::ProgramView& view, const pte::Tensor& tensor) {
+  touch_items(tensor.sizes());
+  touch_items(tensor.dim_order());
+  if (tensor.extra_tensor_info() != nullptr) touch(format::text_of(tensor.extra_tensor_info()->fully_qualified_name()));
+  if (format::is_external(tensor) || tensor.data_buffer_idx() == 0) return;
+  touch(tensor.allocation_info() == nullptr ? view.constant(tensor) : view.initial_state(tensor));
+}
+
+void touch_value(const format::ProgramView& view, const pte::EValue& value) {
+  switch (value.val_type()) {
+    case pte::KernelTypes::Tensor: return touch_tensor(view, *value.val_as_Tensor());
+    case pte::KernelTypes::String: return touch(format::text_of(value.val_as_String()->string_val()));
+    case pte::KernelTypes::IntList: return touch_items(value.val_as_IntList()->items());
+    case pte::KernelTypes::DoubleList: return touch_items(value.val_as_DoubleList()->items());
+    case pte::KernelTypes::BoolList: return touch_items(value.val_as_BoolList()->items());
+    case pte::KernelTypes::TensorList: return touch_items(value.val_as_TensorList()->items());
+    case pte::KernelTypes::OptionalTensorList: return touch_items(value.val_as_OptionalTensorList()->items());
+    default: return;
+  }
+}
+
+void touch_plan(const format::ProgramView& view, const pte::ExecutionPlan& plan) {
+  touch(format::text_of(plan.name()));
+  for (uint32_t i = 0; i < format::count_of(plan.values()); ++i) touch_value(view, *plan.values()->Get(i));
+  for (uint32_t i = 0; i < format::count_of(plan.operators()); ++i) {
+    touch(format::text_of(plan.operators()->Get(i)->name()));
+    touch(format::text_of(plan.operators()->Get(i)->overload()));
+  }
+  for (uint32_t i = 0; i < format::count_of(plan.delegates()); ++i) touch(view.delegate_payload(*plan.delegates()->Get(i)));
+  touch_items(plan.inputs());
+  touch_items(plan.outputs());
+  for (uint32_t c = 0; c < format::count_of(plan.chains()); ++c) {
+    const auto* list = plan.chains()->Get(c)->instructions();
+    for (uint32_t i = 0; i < format::count_of(list); ++i) {
+      if (const auto* call = list->Get(i)->instr_args_as_KernelCall()) {
+        touch_items(call->args());
+        touch(format::text_of(plan.operators()->Get(static_cast<uint32_t>(call->op_index()))->name()));
+      }
+      if (const auto* call = list->Get(i)->instr_args_as_DelegateCall()) touch_items(call->args());
+    }
+  }
+}
+
+/// Sets every input to zeros of the largest size; false if one is too large for a test.
+bool set_zero_inputs(Method& method, std::vector<std::vector<std::byte>>& storage) {
+  for (size_t i = 0; i < method.input_count(); ++i) {
+    const ValueInfo& info = method.info().inputs[i];
+    if (info.kind != ValueKind::kTensor) continue;
+    if (info.bound_bytes() > kMaxRunBytes) return false;
+    std::vector<int64_t> sizes;
+    for (const DimInfo& dim : info.dims) sizes.push_back(dim.max);
+    storage.emplace_back(info.bound_bytes() + 1);
+    if (!method.set_input(i, make_contiguous_view(info.dtype, sizes, storage.back().data())).ok()) return false;
+  }
+  return true;
+}
+
+bool run_method(Program& program, std::string_view name) {
+  static_cast<void>(program.method_info(name).ok());
+  auto method = program.load_method(name);
+  if (!method.ok()) return false;
+  std::vector<std::vector<std::byte>> storage;
+  if (!set_zero_inputs(**method, storage) || !(*method)->execute().ok()) return false;
+  for (size_t i = 0; i < (*method)->output_count(); ++i) {
+    auto output = (*method)->output(i);
+    if (!output.ok()) continue;
+    if (const auto* tensor = std::get_if<TensorView>(&*output); tensor != nullptr && tensor->size_bytes() <= kMaxRunBytes) {
+      MemorySink sink;
+      if (write_row_major(*tensor, sink).ok()) touch(sink.bytes());
+    }
+  }
+  return true;
+}
+
+void touch_tensors(std::span<const NamedTensor> tensors) {
+  for (const NamedTensor& tensor : tensors) {
+    MemorySink sink;
+    if (write_row_major(tensor.view, sink).ok()) touch(sink.bytes());
+  }
+}
+
+}  // namespace
+
+bool consume_program(std::span<const std::byte> bytes) {
+  auto view = format::verify_program(bytes);
+  if (!view.ok()) return false;
+  for (const format::NamedRange& named : view->named_data()) {
+    touch(named.key);
+    touch(named.bytes);
+  }
+  for (uint32_t i = 0; i < format::count_of(view->root().segments()); ++i) touch(view->segment(i));
+  for (uint32_t i = 0; i < view->plan_count(); ++i) touch_plan(*view, view->plan(i));
+  return true;
+}
+
+bool consume_run(std::span<const std::byte> bytes) {
+  LoadOptions options;
+  options.threads = 1;
+  options.max_instructions = 1000;
+  auto program = Program::load(bytes, options);
+  if (!program.ok()) return false;
+  bool good = true;
+  for (const std::string& name : (*program)->method_names()) good = run_method(**program, name) && good;
+  return good;
+}
+
+bool consume_data_file(std::span<const std::byte> bytes) {
+  auto view = format::verify_data_file(bytes);
+  if (!view.ok()) return false;
+  for (const format::DataEntry& entry : view->entries()) {
+    touch(entry.key);
+    touch(entry.bytes);
+  }
+  return format::check_manifest(*view, true).ok();
+}
+
+bool consume_meta(std::span<const std::byte> bytes) {
+  auto view = format::verify_meta(bytes);
+  auto meta = format::read_meta(bytes);
+  if (!meta.ok() || !view.ok()) return false;
+  for (const format::MethodMeta& method : meta->methods) {
+    const std::vector<int64_t> symbols(method.symbols.size(), 3);
+    for (const format::ConstraintMeta& constraint : method.constraints) static_cast<void>(format::evaluate(constraint.condition, symbols));
+    for (const format::PortMeta& port : method.inputs) {
+      for (const format::DimExpr& dim : port.dims) static_cast<void>(format::evaluate(dim, symbols));
+    }
+  }
+  return format::write_meta(*meta).ok();
+}
+
+bool consume_safetensors(std::span<const std::byte> bytes) {
+  auto file = read_safetensors(bytes);
+  if (!file.ok()) return false;
+  touch_tensors(file->tensors);
+  return true;
+}
+
+bool consume_npy(std::span<const std::byte> bytes) {
+  if (auto view = read_npy(bytes); view.ok()) {
+    const NamedTensor tensor{"0", *view};
+    touch_tensors({&tensor, 1});
+    return true;
+  }
+  auto archive = read_npz(bytes, nullptr);
+  if (!archive.ok()) return false;
+  touch_tensors(archive->tensors);
+  return true;
+}
+
+bool consume_zip(std::span<const std::byte> bytes) {
+  auto zip = ZipFile::open(bytes, nullptr);
+  if (!zip.ok()) return false;
+  bool good = true;
+  for (const ZipEntry& entry : zip->entries()) {
+    touch(entry.name);
+    auto content = zip->read(entry, true);
+    if (content.ok()) touch(content->bytes);
+    good = good && content.ok();
+  }
+  return good;
+}
+
+bool consume_archive(std::span<const std::byte> bytes) {
+  static const Result<ir::Catalog> catalog = ops::make_catalog();
+  if (!catalog.ok()) return false;
+  auto buffer = Buffer::create(bytes.size());
+  if (!buffer.ok()) return false;
+  if (!bytes.empty()) std::memcpy(buffer->data(), bytes.data(), bytes.size());
+  ir::Program program;
+  return importer::import_archive(FileBytes::from_buffer(std::move(*buffer)), *catalog, {}, program).ok();
+}
+
+bool consume_model_json(std::span<const std::byte> bytes) { return consume_archive(build_archive(bytes)); }
+
+}  // namespace pteron::fuzz

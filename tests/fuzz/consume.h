@@ -1,0 +1,29 @@
+// What fuzz targets and the damage test do with bytes from outside: read them with one reader and touch everything that the reader promises.
+// Each function returns true if the bytes were accepted; it must never crash, whatever the bytes are.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+namespace pteron::fuzz {
+
+/// format: .pte structure, every value, instruction, constant, payload and named blob.
+bool consume_program(std::span<const std::byte> bytes);
+/// runtime: .pte loaded, all methods called once with zeros.
+bool consume_run(std::span<const std::byte> bytes);
+/// format: .ptd and its manifest.
+bool consume_data_file(std::span<const std::byte> bytes);
+/// format: pteron.meta; every dim expression is evaluated.
+bool consume_meta(std::span<const std::byte> bytes);
+/// tensor: .safetensors.
+bool consume_safetensors(std::span<const std::byte> bytes);
+/// tensor: .npy and .npz.
+bool consume_npy(std::span<const std::byte> bytes);
+/// base: any zip archive.
+bool consume_zip(std::span<const std::byte> bytes);
+/// import: a whole .pt2 archive.
+bool consume_archive(std::span<const std::byte> bytes);
+/// import: the bytes are the model.json of an otherwise well-formed archive.
+bool consume_model_json(std::span<const std::byte> bytes);
+
+}  // namespace pteron::fuzz

@@ -1,0 +1,226 @@
+// Seeds: files made with our own writers, and archives after tests/conformance/sample.
+#include "fuzz/seeds.h"
+
+#include <zlib.h>
+
+#include <array>
+#include <cstring>
+#include <string>
+
+#include "base/check.h"
+#include "base/mapped_file.h"
+#include "base/str_cat.h"
+#include "base/zip.h"
+#include "format/data_file.h"
+#include "format/meta.h"
+#include "format/sample_program.h"
+#include "fuzz/consume.h"
+#include "tensor/npy.h"
+#include "tensor/safetensors.h"
+
+namespace pteron::fuzz {
+
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+Bytes taken(const MemorySink& sink) { return {sink.bytes().begin(), sink.bytes().end()}; }
+std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
+
+Bytes program_file(const format::ProgramSpec& program) {
+  MemorySink sink;
+  PTERON_CHECK(format::write_program(program, {}, sink).ok());
+  return taken(sink);
+}
+
+Bytes meta_file() {
+  using format::DimExpr;
+  using format::DimOp;
+  format::MethodMeta method;
+  method.name = "forward";
+  method.symbols = {{"batch", 1, 8, 1, 0}};
+  format::PortMeta x;
+  x.name = "x";
+  x.dims = {DimExpr{{{DimOp::kSymbol, 0}, {DimOp::kConst, 2}, {DimOp::kFloorDiv, 0}}, "batch//2"}, DimExpr::constant(4)};
+  x.dim_order = {1, 0};
+  method.inputs = {x};
+  method.outputs = {x};
+  method.constraints = {{{{{DimOp::kSymbol, 0}, {DimOp::kConst, 9}, {DimOp::kLe, 0}}, "batch <= 9"}, "batch <= 9"}};
+  method.arenas = {{64, "a"}};
+  method.mutable_buffers = {{"cache", 1, true, {{0, 1, 2}}}};
+  method.source_lines = {{0, "net.py:1", "net"}};
+  format::ProgramMeta meta;
+  meta.profile = "pteron";
+  meta.methods = {method};
+  meta.data_files = {{"m.ptd", 4, "0"}};
+  auto blob = format::write_meta(meta);
+  PTERON_CHECK(blob.ok());
+  return {blob->data(), blob->data() + blob->size()};
+}
+
+/// A program with facts of ours, so that the runtime reads them too.
+Bytes program_with_meta() {
+  static const Bytes meta = [] {
+    format::MethodMeta method;
+    method.name = "forward";
+    format::PortMeta port;
+    port.name = "x";
+    port.dims = {format::DimExpr::symbol(0, "s"), format::DimExpr::constant(4)};
+    method.symbols = {{"s", 1, 3, 1, 0}};
+    method.inputs = {port};
+    method.outputs = {port};
+    format::ProgramMeta facts;
+    facts.methods = {method};
+    auto blob = format::write_meta(facts);
+    PTERON_CHECK(blob.ok());
+    return Bytes(blob->data(), blob->data() + blob->size());
+  }();
+  format::ProgramSpec program = format::sample_add_program();
+  program.blobs.push_back({format::Payload::borrow(meta), 0, 0});
+  program.named_data = {{std::string(format::kMetaKey), 0}};
+  return program_file(program);
+}
+
+Bytes data_file() {
+  static constexpr std::array<float, 8> kNumbers = {1, 2, 3, 4};
+  format::DataFileSpec data;
+  data.blobs.push_back({format::Payload::borrow(std::as_bytes(std::span(kNumbers))), 0});
+  data.entries.push_back({"layer.weight", 0, format::DataLayout{DType::kFloat32, {2, 4}, {1, 0}}});
+  data.entries.push_back({"blob", 0, std::nullopt});
+  PTERON_CHECK(format::add_manifest(data).ok());
+  MemorySink sink;
+  PTERON_CHECK(format::write_data_file(data, {}, sink).ok());
+  return taken(sink);
+}
+
+std::vector<NamedTensor> tensors() {
+  static std::array<int16_t, 6> numbers = {1, 2, 3, 4, 5, 6};
+  static constexpr std::array<int64_t, 2> kSizes = {2, 3};
+  return {{"a", make_contiguous_view(DType::kInt16, kSizes, numbers.data())}, {"b\"", make_contiguous_view(DType::kBFloat16, {}, numbers.data())}};
+}
+
+Bytes safetensors_file() {
+  MemorySink sink;
+  PTERON_CHECK(write_safetensors(tensors(), sink).ok());
+  return taken(sink);
+}
+
+Bytes npy_file() {
+  MemorySink sink;
+  PTERON_CHECK(write_npy(tensors()[0].view, sink).ok());
+  return taken(sink);
+}
+
+Bytes npz_file() {
+  const std::vector<NamedTensor> all = tensors();
+  MemorySink sink;
+  PTERON_CHECK(write_npz(std::span(all).first(1), sink).ok());
+  return taken(sink);
+}
+
+/// An archive of the sample pack.
+const FileBytes& sample_archive(std::string_view name) {
+  static std::vector<std::pair<std::string, std::shared_ptr<FileBytes>>> cache;
+  for (const auto& [known, file] : cache) {
+    if (known == name) return *file;
+  }
+  auto file = FileBytes::map(str_cat(PTERON_SAMPLES, "/", name, "/model.pt2"));
+  PTERON_CHECK(file.ok());
+  cache.emplace_back(name, std::move(*file));
+  return *cache.back().second;
+}
+
+Bytes copy_of(std::span<const std::byte> bytes) { return {bytes.begin(), bytes.end()}; }
+
+Bytes model_json(std::string_view name) {
+  auto zip = ZipFile::open(sample_archive(name).bytes(), nullptr);
+  PTERON_CHECK(zip.ok());
+  for (const ZipEntry& entry : zip->entries()) {
+    if (!entry.name.ends_with("models/model.json")) continue;
+    auto content = zip->read(entry, true);
+    PTERON_CHECK(content.ok());
+    return copy_of(content->bytes);
+  }
+  PTERON_CHECK(false);
+  return {};
+}
+
+void put(Bytes& out, uint64_t value, int count) {
+  for (int i = 0; i < count; ++i) out.push_back(static_cast<std::byte>(value >> (8 * i)));
+}
+
+void put(Bytes& out, std::span<const std::byte> bytes) { out.insert(out.end(), bytes.begin(), bytes.end()); }
+
+/// The fields that local and central headers share.
+void put_common(Bytes& out, const ZipPart& part) {
+  const auto crc = crc32_z(0, reinterpret_cast<const Bytef*>(part.bytes.data()), part.bytes.size());
+  put(out, 20, 2);
+  put(out, 0, 8);
+  put(out, crc, 4);
+  put(out, part.bytes.size(), 4);
+  put(out, part.bytes.size(), 4);
+  put(out, part.name.size(), 2);
+  put(out, 0, 2);
+}
+
+}  // namespace
+
+std::vector<std::byte> build_zip(std::span<const ZipPart> parts) {
+  Bytes out, directory;
+  for (const ZipPart& part : parts) {
+    put(directory, 0x02014b50, 4);
+    put(directory, 20, 2);
+    put_common(directory, part);
+    put(directory, 0, 10);
+    put(directory, out.size(), 4);
+    put(directory, bytes_of(part.name));
+    put(out, 0x04034b50, 4);
+    put_common(out, part);
+    put(out, bytes_of(part.name));
+    put(out, part.bytes);
+  }
+  const size_t directory_at = out.size();
+  put(out, directory);
+  put(out, 0x06054b50, 4);
+  put(out, 0, 4);
+  put(out, parts.size(), 2);
+  put(out, parts.size(), 2);
+  put(out, directory.size(), 4);
+  put(out, directory_at, 4);
+  put(out, 0, 2);
+  return out;
+}
+
+std::vector<std::byte> build_archive(std::span<const std::byte> json) {
+  auto zip = ZipFile::open(sample_archive("mlp_bfloat16").bytes(), nullptr);
+  PTERON_CHECK(zip.ok());
+  std::vector<ZipPart> parts;
+  for (const ZipEntry& entry : zip->entries()) {
+    if (entry.name.ends_with("models/model.json")) {
+      parts.push_back({entry.name, json});
+      continue;
+    }
+    auto content = zip->read(entry, false);
+    PTERON_CHECK(content.ok());
+    parts.push_back({entry.name, content->bytes});
+  }
+  return build_zip(parts);
+}
+
+std::vector<Kind> all_kinds() {
+  const Bytes add = program_file(format::sample_add_program()), full = program_file(format::sample_full_program()), facts = program_with_meta();
+  const Bytes archive = copy_of(sample_archive("add.f32.32").bytes());
+  return {
+      {"program", consume_program, {add, full, facts}, true},
+      {"run", consume_run, {add, facts}, true},
+      {"data_file", consume_data_file, {data_file()}, true},
+      {"meta", consume_meta, {meta_file()}, false},
+      {"safetensors", consume_safetensors, {safetensors_file()}, true},
+      {"npy", consume_npy, {npy_file(), npz_file()}, true},
+      {"zip", consume_zip, {npz_file(), archive}, true},
+      {"archive", consume_archive, {archive}, true},
+      {"model_json", consume_model_json, {model_json("mlp_bfloat16")}, true},
+  };
+}
+
+}  // namespace pteron::fuzz
