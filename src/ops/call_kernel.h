@@ -31,6 +31,7 @@ class KernelCallBuilder {
   KernelCallBuilder& none() { return add(runtime::Tag::kNone), *this; }
   KernelCallBuilder& integer(int64_t x) { return add(runtime::Tag::kInt).integer = x, *this; }
   KernelCallBuilder& boolean(bool x) { return add(runtime::Tag::kBool).integer = x ? 1 : 0, *this; }
+  KernelCallBuilder& text(std::string_view x) { return add(runtime::Tag::kString).string = x, *this; }
   KernelCallBuilder& number(double x) { return add(runtime::Tag::kDouble).floating = x, *this; }
   KernelCallBuilder& integers(const std::vector<int64_t>& list) {
     std::vector<runtime::Value*> items;
