@@ -102,9 +102,10 @@ template <typename T>
 T lcm(T a, T b) {
   const T g = gcd(a, b);
   if (g == 0) return 0;
-  const auto size = static_cast<Wrap<T>>(magnitude(a)) / static_cast<Wrap<T>>(magnitude(g)) * static_cast<Wrap<T>>(magnitude(b));
-  const T wrapped = static_cast<T>(size);
-  return wrapped < 0 ? static_cast<T>(Wrap<T>(0) - static_cast<Wrap<T>>(wrapped)) : wrapped;
+  // ATen takes the product in int for narrower types, then its magnitude.
+  using Signed = std::make_signed_t<Wrap<T>>;
+  const Wrap<T> product = static_cast<Wrap<T>>(magnitude(a)) / static_cast<Wrap<T>>(magnitude(g)) * static_cast<Wrap<T>>(magnitude(b));
+  return static_cast<T>(static_cast<Signed>(product) < 0 ? Wrap<T>(0) - product : product);
 }
 
 template <typename T>

@@ -3,7 +3,7 @@
 
 #include <array>
 #include <cmath>
-#include <functional>
+#include <initializer_list>
 #include <limits>
 #include <random>
 #include <vector>
@@ -22,7 +22,7 @@ struct Golden {
   std::string_view kernel;
   std::array<double, 8> expected;
 };
-// torch.<name>(torch.tensor(kPoints, dtype=torch.float64))
+// torch.<name>(torch.tensor(kPoints, dtype=torch.float64)); the Bessel functions at 6 are the exact values, from which PyTorch differs by 1e-7.
 constexpr Golden kGolden[] = {
     {"aten::digamma.out", {1.1031566406452433, -2.8941202000429316, 9.245073050052948, -kInf, -3.502524222200133, -0.7549269499470513, 0.20854787487349372, 1.7061176684318002}},
     {"aten::erfinv.out", {kNaN, -0.8134198475976185, -0.08885599049425769, 0.0, 0.2724627147267543, 1.1630871536766743, kNaN, kNaN}},
@@ -36,8 +36,8 @@ constexpr Golden kGolden[] = {
     {"aten::special_i1e.out", {-0.20658464953126654, -0.189887793304855, -0.045298446808809324, 0.0, 0.11237756063983881, 0.20211653087685585, 0.21855280659849347, 0.1520514593085058}},
     {"aten::special_log_ndtr.out", {-5.081648277278691, -1.4844482299196564, -0.7761545927302733, -0.6931471805599453, -0.48141016158848127, -0.20341460975574688, -0.045589029170068934, -9.865876455243713e-10}},
     {"aten::special_ndtri.out", {kNaN, kNaN, kNaN, -kInf, -0.5244005127080409, 1.2815515655446004, kNaN, kNaN}},
-    {"aten::special_bessel_j0.out", {-0.048383776468256645, 0.8642422751666485, 0.99750156206604, 1.0, 0.9776262465382961, 0.8075237981225448, 0.39798485944611056, 0.15064520026735478}},
-    {"aten::special_bessel_y1.out", {kNaN, kNaN, kNaN, -kInf, -2.2931051383885293, -0.8731265824563288, -0.28472624506406835, -0.1750104733135312}},
+    {"aten::special_bessel_j0.out", {-0.048383776468256645, 0.8642422751666485, 0.99750156206604, 1.0, 0.9776262465382961, 0.8075237981225448, 0.39798485944611056, 0.1506452572509969}},
+    {"aten::special_bessel_y1.out", {kNaN, kNaN, kNaN, -kInf, -2.2931051383885293, -0.8731265824563288, -0.28472624506406835, -0.1750103443003983}},
     {"aten::acosh.out", {kNaN, kNaN, kNaN, kNaN, kNaN, kNaN, 1.123230982587296, 2.477888730288475}},
     {"aten::erfc.out", {1.999593047982555, 1.7111556336535152, 1.112462916018285, 1.0, 0.6713732405408726, 0.20309178757716786, 0.01620954140922544, 2.1519736712498913e-17}},
     {"aten::log1p.out", {kNaN, -1.3862943611198906, -0.10536051565782631, 0.0, 0.26236426446749106, 0.6418538861723948, 0.9932517730102833, 1.9459101490553132}},
@@ -112,7 +112,8 @@ TEST(Math, FloatFunctionsKeepSpecialValues) {
   EXPECT_EQ(math::tanh(-inf), -1.0f);
   EXPECT_EQ(math::erf(inf), 1.0f);
   EXPECT_EQ(math::sigmoid(-inf), 0.0f);
-  for (float (*fn)(float) : {math::exp, math::exp2, math::expm1, math::log, math::log2, math::log1p, math::tanh, math::erf, math::sin, math::cos}) {
+  using Function = float (*)(float);
+  for (const Function fn : std::initializer_list<Function>{math::exp, math::exp2, math::expm1, math::log, math::log2, math::log1p, math::tanh, math::erf, math::sin, math::cos}) {
     EXPECT_TRUE(std::isnan(fn(std::numeric_limits<float>::quiet_NaN())));
   }
 }
