@@ -1,4 +1,4 @@
-// File mapping, reading and atomic writing on POSIX.
+// File mapping and reading on POSIX; writing is in file_writer.cpp.
 #include "base/mapped_file.h"
 
 #include <fcntl.h>
@@ -39,22 +39,6 @@ Result<int> open_regular(const std::string& path, struct stat* info) {
     return Status(Code::kNotFound, str_cat(path, " is a directory, a file is expected"));
   }
   return fd;
-}
-
-Status write_all(int fd, std::span<const std::byte> bytes, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size() < (1u << 30) ? bytes.size() : (1u << 30));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return system_error(Code::kIo, "cannot write", path);
-    bytes = bytes.subspan(static_cast<size_t>(n));
-  }
-  return ok_status();
-}
-
-std::string folder_of(const std::string& path) {
-  const size_t slash = path.find_last_of('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
 }
 
 }  // namespace
@@ -118,29 +102,6 @@ std::shared_ptr<FileBytes> FileBytes::from_buffer(Buffer buffer) {
   file->buffer_ = std::move(buffer);
   file->bytes_ = file->buffer_.span();
   return file;
-}
-
-Status write_file_atomically(const std::string& path, std::span<const std::span<const std::byte>> chunks, bool sync) {
-  const std::string temporary = str_cat(path, ".tmp.", static_cast<int64_t>(::getpid()));
-  Status status;
-  {
-    const Descriptor out{::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)};
-    if (out.fd < 0) return system_error(Code::kIo, "cannot create", temporary);
-    for (const auto& chunk : chunks) {
-      status = write_all(out.fd, chunk, temporary);
-      if (!status.ok()) break;
-    }
-    if (status.ok() && sync && ::fsync(out.fd) != 0) status = system_error(Code::kIo, "cannot sync", temporary);
-  }
-  if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) status = system_error(Code::kIo, "cannot rename to", path);
-  if (!status.ok()) {
-    ::unlink(temporary.c_str());
-    return status;
-  }
-  if (!sync) return status;
-  const Descriptor folder{::open(folder_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-  if (folder.fd >= 0 && ::fsync(folder.fd) != 0 && errno != EINVAL) return system_error(Code::kIo, "cannot sync the folder of", path);
-  return status;
 }
 
 }  // namespace pteron

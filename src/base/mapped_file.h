@@ -41,9 +41,4 @@ class FileBytes {
   Buffer buffer_;
 };
 
-/// Writes `chunks` one after another to a temporary file beside `path`, then renames it: `path` is either untouched or complete.
-/// sync: fsync file and folder before and after the rename.
-/// Errors: kIo (with the path and the system's reason); the temporary file is removed.
-Status write_file_atomically(const std::string& path, std::span<const std::span<const std::byte>> chunks, bool sync);
-
 }  // namespace pteron

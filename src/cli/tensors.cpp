@@ -9,19 +9,21 @@
 #include "base/file_writer.h"
 #include "base/str_cat.h"
 #include "tensor/dtype.h"
+#include "tensor/npy.h"
 #include "tensor/safetensors.h"
 #include "tensor/shape.h"
 
 namespace pteron::cli {
 
 Result<TensorFile> TensorFile::read(const std::string& path) {
-  TensorFile file;
-  file.path = path;
-  PTERON_ASSIGN(file.bytes, FileBytes::map(path));
-  auto tensors = read_safetensors(file.bytes->bytes());
-  if (!tensors.ok()) return std::move(tensors).status().with_context(path);
-  file.tensors = std::move(tensors.value().tensors);
-  return file;
+  PTERON_ASSIGN(std::shared_ptr<FileBytes> bytes, FileBytes::map(path));
+  auto read = read_tensor_file(std::move(bytes));
+  if (!read.ok()) return std::move(read).status().with_context(path);
+  // numpy names arrays that were saved without one arr_0, arr_1, ...: they are positions.
+  for (NamedTensor& tensor : read->tensors) {
+    if (read->kind == pteron::TensorFile::Kind::kNpz && tensor.name.starts_with("arr_")) tensor.name.erase(0, 4);
+  }
+  return TensorFile{path, std::move(read->owners), std::move(read->tensors)};
 }
 
 namespace {

@@ -13,10 +13,10 @@
 namespace pteron::cli {
 
 /// The tensors of one file.
-/// Owns:    the file's bytes; the views point into them.
+/// Owns:    shares of the file's bytes; the views point into them.
 struct TensorFile {
   std::string path;
-  std::shared_ptr<FileBytes> bytes;
+  std::vector<std::shared_ptr<const void>> owners;
   std::vector<NamedTensor> tensors;
 
   /// Reads .safetensors, .npy or .npz, told apart by content.
