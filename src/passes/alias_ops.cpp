@@ -30,6 +30,7 @@ namespace {
 bool is_training_norm(const Graph& graph, const Node& node) {
   const std::string& name = node.op->schema.name;
   if (name != "aten::batch_norm" && name != "aten::native_batch_norm" && name != "aten::instance_norm") return false;
+  if (!node.op->known) return false;
   const ir::NodeView view(graph, *node.op, node.args);
   return !view.is_none("running_mean") && view.boolean(view.has("training") ? "training" : "use_input_stats");
 }

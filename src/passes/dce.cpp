@@ -53,6 +53,7 @@ class Liveness {
 
   bool needs(const Node& node) const {
     if (node.op->has(ir::kEffect)) return true;
+    if (!node.op->known && node.op->functional == nullptr) return true;  // it may write or check something; it is refused by name later
     const Effect effect = effect_of(node);
     if (effect == Effect::kWrite || effect == Effect::kUnknownWrite) return true;
     for (const ValueId out : node.outputs) {

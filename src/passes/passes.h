@@ -10,6 +10,10 @@
 #include "ir/op.h"
 #include "pteron/status.h"
 
+namespace pteron::interp {
+class Evaluator;
+}
+
 namespace pteron::passes {
 
 /// Replaces wrap_with_set_grad_enabled and wrap_with_autocast by their bodies; inside autocast the casts become explicit nodes.
@@ -46,5 +50,26 @@ Result<bool> dce(ir::Graph& graph, const ir::Catalog& catalog);
 /// Merges pure nodes with the same operator and arguments.
 /// Requires: functional dialect.
 Result<bool> cse(ir::Graph& graph, const ir::Catalog& catalog);
+
+/// Removes nodes that give back their argument: casts to the same dtype, views to the same sizes, clones, evaluation dropout,
+/// additions and products that are exact identities.
+/// Requires: functional dialect.
+Result<bool> remove_noops(ir::Graph& graph, const ir::Catalog& catalog);
+
+/// Joins views of views, permutations of permutations, and casts of casts where the first cast loses nothing.
+/// Requires: functional dialect.
+Result<bool> fold_casts_views(ir::Graph& graph, const ir::Catalog& catalog);
+
+/// Evaluates nodes whose operands are all constants that nobody writes. Views share the bytes; small results are computed now, large
+/// ones become lazy constants; results much larger than their operands are left alone.
+/// Requires: functional dialect; the evaluator and the graph outlive the program's lazy constants.
+Result<bool> fold_constants(ir::Graph& graph, const ir::Catalog& catalog, const interp::Evaluator& evaluator);
+
+/// Folds evaluation batch norm with constant statistics into the convolution before it. New weights are lazy constants.
+/// Requires: functional dialect; the program outlives its lazy constants.
+Result<bool> fold_conv_bn(ir::Graph& graph, const ir::Catalog& catalog);
+
+/// Makes constants with equal dtype, sizes, layout and bytes one, unless some state starts from them.
+Result<bool> merge_constants(ir::Graph& graph, const ir::Catalog& catalog);
 
 }  // namespace pteron::passes

@@ -129,9 +129,13 @@ class Resolver {
     const Node& node = graph_[id];
     const ir::Op& op = *node.op;
     if (op.has(ir::kDrop) && node.outputs.empty()) return Rewrite::kRemove;
-    if (!writes_ || op.functional != nullptr) return Rewrite::kKeep;
+    if (!writes_ || op.functional != nullptr || !op.known) return Rewrite::kKeep;
     if (is_batch_norm(op)) return batch_norm(b, node, made);
     if (op.schema.name == "aten::instance_norm") return instance_norm(b, node, made);
+    if (op.schema.name == "aten::lift_fresh") {  // a literal of the program: every call starts with its own
+      made = {b.op("aten::clone", {node.args[0]})};
+      return Rewrite::kReplace;
+    }
     const Row* row = find_row(op);
     const bool decided = row != nullptr && (row->kind == Kind::kReshape || row->kind == Kind::kContiguous || row->kind == Kind::kTo);
     if (row == nullptr || (op.is_view() && !decided) || node.outputs.empty() || node.args.empty()) return Rewrite::kKeep;

@@ -49,6 +49,12 @@ Status infer_transpose(InferContext& c) {
   c.add(c.type("self").dtype, sizes);
   return ok_status();
 }
+Status infer_permute(InferContext& c) {
+  std::vector<Expr> sizes;
+  for (const int64_t dim : c.integers("dims")) sizes.push_back(c.type("self").sizes[static_cast<size_t>(dim)]);
+  c.add(c.type("self").dtype, sizes);
+  return ok_status();
+}
 Status infer_unsqueeze(InferContext& c) {
   std::vector<Expr> sizes = c.type("self").sizes;
   sizes.insert(sizes.begin() + c.integer("dim"), Expr(1));
@@ -76,6 +82,12 @@ std::vector<ValueId> endless(ir::Builder& b, const NodeView& node) { return {b.o
 
 const ir::OpDef kRows[] = {
     {.schema = "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", .infer = like_self, .kernel = "aten::add.out"},
+    {.schema = "aten::add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", .infer = like_self, .kernel = "aten::add.Scalar_out"},
+    {.schema = "aten::mul.Scalar(Tensor self, Scalar other) -> Tensor", .infer = like_self, .kernel = "aten::mul.Scalar_out"},
+    {.schema = "aten::conv2d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1) -> Tensor", .infer = like_self},
+    {.schema = "aten::batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, bool cudnn_enabled) -> Tensor",
+     .infer = like_self},
+    {.schema = "aten::permute(Tensor(a) self, int[] dims) -> Tensor(a)", .infer = infer_permute, .view = any_view},
     {.schema = "aten::mul.Tensor(Tensor self, Tensor other) -> Tensor", .infer = like_self, .kernel = "aten::mul.out"},
     {.schema = "aten::copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor", .infer = like_self, .kernel = "aten::copy.out"},
     {.schema = "aten::relu(Tensor self) -> Tensor", .infer = like_self, .kernel = "aten::relu.out"},

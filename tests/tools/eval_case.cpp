@@ -12,6 +12,9 @@
 #include <string_view>
 #include <vector>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "base/mapped_file.h"
 #include "base/str_cat.h"
 #include "import/import.h"
@@ -116,11 +119,16 @@ Status run_passes(ir::Graph& graph, const ir::Catalog& catalog, const Options& o
   PTERON_TRY(check(passes::inline_wrappers(graph, catalog), "inline_wrappers"));
   PTERON_TRY(check(passes::resolve(graph, catalog), "resolve"));
   PTERON_TRY(check(passes::functionalize(graph, catalog), "functionalize"));
+  if (options.optimize) PTERON_TRY(check(passes::fold_conv_bn(graph, catalog), "fold_conv_bn"));
   PTERON_TRY(check(passes::decompose(graph, catalog, keep, has_kernel), "decompose"));
   PTERON_TRY(check(passes::dce(graph, catalog), "dce"));
-  static_cast<void>(options);
-  static_cast<void>(evaluator);
-  return ok_status();
+  if (!options.optimize) return ok_status();
+  PTERON_TRY(check(passes::remove_noops(graph, catalog), "remove_noops"));
+  PTERON_TRY(check(passes::fold_casts_views(graph, catalog), "fold_casts_views"));
+  PTERON_TRY(check(passes::fold_constants(graph, catalog, evaluator), "fold_constants"));
+  PTERON_TRY(check(passes::cse(graph, catalog), "cse"));
+  PTERON_TRY(check(passes::merge_constants(graph, catalog), "merge_constants"));
+  return check(passes::dce(graph, catalog), "dce");
 }
 
 void print_nodes(const ir::Graph& graph, int indent) {
@@ -219,6 +227,27 @@ Result<std::string> run_case(const std::string& folder, const ir::Catalog& catal
   return std::string();
 }
 
+constexpr const char* kKinds[] = {"pass", "wrong", "unsupported", "error", "crash"};
+
+/// Index in kKinds.
+int run_one(const std::string& folder, const ir::Catalog& catalog, const Options& options) {
+  const size_t slash = folder.find_last_of('/', folder.size() - 2);
+  const std::string name = folder.substr(slash == std::string::npos ? 0 : slash + 1);
+  auto result = run_case(folder, catalog, options);
+  int kind = 0;
+  std::string text;
+  if (!result.ok()) {
+    kind = result.status().code() == Code::kUnsupported ? 2 : 3;
+    text = std::string(result.status().message());
+  } else if (!result->empty()) {
+    kind = 1;
+    text = *result;
+  }
+  if (kind != 0 || !options.quiet) std::printf("%-11s %s  %s\n", kKinds[kind], name.c_str(), text.c_str());
+  std::fflush(stdout);
+  return kind;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -242,20 +271,21 @@ int main(int argc, char** argv) {
   }
   std::map<std::string, int> counts;
   for (const std::string& folder : folders) {
-    const size_t slash = folder.find_last_of('/', folder.size() - 2);
-    const std::string name = folder.substr(slash == std::string::npos ? 0 : slash + 1);
-    auto result = run_case(folder, *catalog, options);
-    std::string kind = "pass", text;
-    if (!result.ok()) {
-      kind = result.status().code() == pteron::Code::kUnsupported ? "unsupported" : "error";
-      text = std::string(result.status().message());
-    } else if (!result->empty()) {
-      kind = "wrong";
-      text = *result;
+    if (folders.size() > 1) {  // each in a process of its own, so that a crash costs one case
+      std::fflush(stdout);
+      const pid_t child = fork();
+      if (child == 0) {
+        alarm(120);
+        _exit(run_one(folder, *catalog, options));
+      }
+      int state = 0;
+      waitpid(child, &state, 0);
+      const int code = WIFEXITED(state) ? WEXITSTATUS(state) : 4;
+      if (code == 4) std::printf("%-11s %s\n", kKinds[4], folder.c_str());
+      ++counts[kKinds[std::min(code, 4)]];
+      continue;
     }
-    ++counts[kind];
-    if (kind != "pass" || !options.quiet) std::printf("%-11s %s  %s\n", kind.c_str(), name.c_str(), text.c_str());
-    std::fflush(stdout);
+    ++counts[kKinds[run_one(folder, *catalog, options)]];
   }
   for (const auto& [kind, count] : counts) std::printf("%d %s  ", count, kind.c_str());
   std::printf("\n");
