@@ -21,6 +21,9 @@ Result<Session> Session::create() {
   session.environment_.has_kernel = [](std::string_view kernel) {
     return ops::portable_kernels().find(kernel) != nullptr || runtime::prim_kernels().find(kernel) != nullptr;
   };
+  session.pool_ = make_thread_pool(0);
+  session.evaluator_ = std::make_unique<interp::Evaluator>(ops::portable_kernels(), *session.pool_);
+  session.environment_.evaluator = session.evaluator_.get();
   return session;
 }
 

@@ -11,7 +11,9 @@
 #include "base/byte_sink.h"
 #include "base/file_writer.h"
 #include "base/log.h"
+#include "base/thread_pool.h"
 #include "compiler/compile.h"
+#include "interp/evaluator.h"
 #include "ir/op.h"
 #include "pteron/status.h"
 
@@ -26,6 +28,8 @@ class Session {
 
  private:
   std::unique_ptr<ir::Catalog> catalog_;
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<interp::Evaluator> evaluator_;
   compiler::Environment environment_;
 };
 

@@ -46,7 +46,7 @@ struct CompileOptions {
 struct Environment {
   const ir::Catalog* catalog = nullptr;
   std::function<bool(std::string_view kernel)> has_kernel;   ///< kernels of our runtime
-  interp::Evaluator* evaluator = nullptr;                    ///< constant folding; null: none
+  const interp::Evaluator* evaluator = nullptr;                  ///< constant folding; null: none
 };
 
 struct PhaseReport {

@@ -118,11 +118,19 @@ Result<CompileReport> compile(const CompileOptions& options, const Environment& 
   PTERON_TRY(driver.pass("dce", [&](ir::Graph& g) { return passes::dce(g, catalog); }));
   if (driver.finish("functionalize")) return report;
 
+  // Before composites go, while batch norm is still one node.
+  PTERON_TRY(driver.pass("fold_conv_bn", [&](ir::Graph& g) { return passes::fold_conv_bn(g, catalog); }));
   PTERON_TRY(driver.pass("decompose", [&](ir::Graph& g) { return passes::decompose(g, catalog, keep, has_kernel); }));
   PTERON_TRY(passes::check_supported(program, has_kernel));
   if (driver.finish("decompose")) return report;
 
+  PTERON_TRY(driver.pass("remove_noops", [&](ir::Graph& g) { return passes::remove_noops(g, catalog); }));
+  PTERON_TRY(driver.pass("fold_casts_views", [&](ir::Graph& g) { return passes::fold_casts_views(g, catalog); }));
+  if (environment.evaluator != nullptr) {
+    PTERON_TRY(driver.pass("fold_constants", [&](ir::Graph& g) { return passes::fold_constants(g, catalog, *environment.evaluator); }));
+  }
   PTERON_TRY(driver.pass("cse", [&](ir::Graph& g) { return passes::cse(g, catalog); }));
+  PTERON_TRY(driver.pass("merge_constants", [&](ir::Graph& g) { return passes::merge_constants(g, catalog); }));
   PTERON_TRY(driver.pass("dce", [&](ir::Graph& g) { return passes::dce(g, catalog); }));
   if (driver.finish("optimize")) return report;
 

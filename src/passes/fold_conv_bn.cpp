@@ -67,7 +67,7 @@ std::optional<Pair> pair_of(const Graph& graph, const Node& conv, const Node& no
   if (!constant_arg(graph, n, "running_mean", &pair.mean) || !constant_arg(graph, n, "running_var", &pair.var)) return std::nullopt;
   if (!pair.weight.valid() || !pair.mean.valid() || !pair.var.valid()) return std::nullopt;
   pair.eps = n.number("eps", 1e-5);
-  pair.groups = c.integer("groups", 1);
+  pair.groups = c.has("groups") ? c.integer("groups", 1) : 1;
   pair.transposed = c.has("transposed") && c.boolean("transposed");
   pair.channels = (*graph.program)[pair.mean].numel();
   const Constant& weight = (*graph.program)[pair.weight];

@@ -77,7 +77,7 @@ TEST(FoldConstants, ComputesAndSharesBytes) {
   const ValueId same_bytes = t.builder.op("aten::view", {w, std::vector<Expr>{Expr(2), Expr(2)}});
   t.graph.outputs = {t.builder.op("aten::add.Tensor", {x, twice}), same_bytes};
   ASSERT_TRUE(fold_constants(t.graph, t.catalog, evaluator).ok());
-  ASSERT_EQ(t.text(), "add.Tensor(x, add) -> add_1\n");
+  ASSERT_EQ(t.text(), "add.Tensor(x, add_2) -> add_1\n");
   const auto& node = t.graph[t.graph.order[0]];
   EXPECT_EQ(contents(t, std::get<ValueId>(node.args[1])), (std::vector<float>{2, 4, 6, 8}));
   const ValueId view = std::get<ValueId>(t.graph.outputs[1]);
