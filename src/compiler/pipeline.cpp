@@ -12,7 +12,9 @@
 #include "format/meta.h"
 #include "format/program.h"
 #include "import/import.h"
-#include "passes/passes.h"
+#include "ir/text.h"
+#include "ir/verify.h"
+#include "passes/registry.h"
 #include "pteron/version.h"
 
 namespace pteron::compiler {
@@ -27,36 +29,59 @@ uint64_t peak_resident_bytes() {
   return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
 }
 
-/// Runs passes by name over all methods; knows what is disabled and dumped, and keeps the time of the running phase.
+/// Runs passes over all methods; knows what is disabled, dumped and verified, and keeps the time of the running phase.
 class Driver {
  public:
-  Driver(const CompileOptions& options, const Environment& environment, ir::Program& program, CompileReport& report)
-      : options_(options), environment_(environment), program_(program), report_(report) {}
+  Driver(const CompileOptions& options, const passes::PassContext& context, ir::Program& program, CompileReport& report)
+      : options_(options), context_(context), program_(program), report_(report) {}
 
-  /// fn(graph) -> Result<bool> on every method.
-  template <typename Fn>
-  Status pass(std::string_view name, Fn fn) {
-    if (std::find(options_.disabled.begin(), options_.disabled.end(), name) != options_.disabled.end()) return ok_status();
+  /// A pass of the registry, on every method.
+  Status pass(std::string_view name) {
+    if (listed(options_.disabled, name)) return ok_status();
+    const passes::Pass* found = passes::find_pass(name);
+    if (found == nullptr) return Status(Code::kInternal, str_cat("no pass is named ", name));
     for (const auto& method : program_.methods) {
-      auto changed = fn(method->graph);
+      auto changed = found->run(method->graph, context_);
       if (!changed.ok()) return std::move(changed).status().with_context(program_.methods.size() > 1 ? str_cat("method ", method->name) : std::string(name));
+    }
+    if (listed(options_.dump_after, name)) dump(name);
+    return options_.verify == VerifyLevel::kEach ? verify(name) : ok_status();
+  }
+
+  /// The dialect that graphs are in from here on.
+  void enter(ir::Dialect dialect) { dialect_ = dialect; }
+
+  /// Ends a phase: verifies, dumps, takes the time. *stop is true if the compilation ends here.
+  Status finish(std::string_view name, bool* stop) {
+    if (options_.verify != VerifyLevel::kOff) PTERON_TRY(verify(name));
+    if (listed(options_.dump_after, name)) dump(name);
+    const auto now = std::chrono::steady_clock::now();
+    report_.phases.push_back({std::string(name), std::chrono::duration<double>(now - begin_).count(), peak_resident_bytes()});
+    begin_ = now;
+    *stop = options_.stop_after == name;
+    return ok_status();
+  }
+
+ private:
+  static bool listed(const std::vector<std::string>& names, std::string_view name) { return std::find(names.begin(), names.end(), name) != names.end(); }
+
+  Status verify(std::string_view after) {
+    for (const auto& method : program_.methods) {
+      Status status = ir::verify(method->graph, dialect_);
+      if (!status.ok()) return std::move(status).with_context(str_cat("after ", after));
     }
     return ok_status();
   }
 
-  /// Ends a phase; true if the compilation stops here.
-  bool finish(std::string_view name) {
-    const auto now = std::chrono::steady_clock::now();
-    report_.phases.push_back({std::string(name), std::chrono::duration<double>(now - begin_).count(), peak_resident_bytes()});
-    begin_ = now;
-    return options_.stop_after == name;
+  void dump(std::string_view after) {
+    if (options_.dump) options_.dump(after, ir::print(program_));
   }
 
- private:
   const CompileOptions& options_;
-  const Environment& environment_;
+  const passes::PassContext& context_;
   ir::Program& program_;
   CompileReport& report_;
+  ir::Dialect dialect_ = ir::Dialect::kImported;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
@@ -97,52 +122,57 @@ std::vector<std::string_view> phase_names() { return {std::begin(kPhases), std::
 Result<CompileReport> compile(const CompileOptions& options, const Environment& environment, ByteSink& sink) {
   CompileReport report;
   ir::Program program;
-  const ir::Catalog& catalog = *environment.catalog;
-  const passes::HasKernel has_kernel = [&](std::string_view kernel) {
+  passes::PassContext context;
+  context.catalog = environment.catalog;
+  context.evaluator = environment.evaluator;
+  context.has_kernel = [&](std::string_view kernel) {
     if (emit::is_control_flow(kernel)) return true;
     return options.profile == Profile::kExecutorch ? executorch_has_kernel(kernel) : environment.has_kernel(kernel);
   };
-  const passes::Keep keep = [&](const ir::Op& op, const ir::Node&) {
-    return op.is_view() || op.has(ir::kAlias) || (!op.kernel.empty() && has_kernel(op.kernel));
-  };
-  Driver driver(options, environment, program, report);
+  Driver driver(options, context, program, report);
+  bool stop = false;
 
-  PTERON_TRY(import_methods(options, catalog, program));
-  if (driver.finish("import")) return report;
+  PTERON_TRY(import_methods(options, *environment.catalog, program));
+  PTERON_TRY(driver.finish("import", &stop));
+  if (stop) return report;
 
-  PTERON_TRY(driver.pass("inline_wrappers", [&](ir::Graph& g) { return passes::inline_wrappers(g, catalog); }));
-  PTERON_TRY(driver.pass("resolve", [&](ir::Graph& g) { return passes::resolve(g, catalog); }));
-  if (driver.finish("resolve")) return report;
+  PTERON_TRY(driver.pass("inline_wrappers"));
+  PTERON_TRY(driver.pass("resolve"));
+  PTERON_TRY(driver.finish("resolve", &stop));
+  if (stop) return report;
 
-  PTERON_TRY(driver.pass("functionalize", [&](ir::Graph& g) { return passes::functionalize(g, catalog); }));
-  PTERON_TRY(driver.pass("dce", [&](ir::Graph& g) { return passes::dce(g, catalog); }));
-  if (driver.finish("functionalize")) return report;
+  PTERON_TRY(driver.pass("functionalize"));
+  PTERON_TRY(driver.pass("dce"));
+  driver.enter(ir::Dialect::kFunctional);
+  PTERON_TRY(driver.finish("functionalize", &stop));
+  if (stop) return report;
 
-  // Before composites go, while batch norm is still one node.
-  PTERON_TRY(driver.pass("fold_conv_bn", [&](ir::Graph& g) { return passes::fold_conv_bn(g, catalog); }));
-  PTERON_TRY(driver.pass("decompose", [&](ir::Graph& g) { return passes::decompose(g, catalog, keep, has_kernel); }));
-  PTERON_TRY(passes::check_supported(program, has_kernel));
-  if (driver.finish("decompose")) return report;
+  PTERON_TRY(driver.pass("fold_conv_bn"));
+  PTERON_TRY(driver.pass("decompose"));
+  PTERON_TRY(passes::check_supported(program, context.has_kernel));
+  driver.enter(ir::Dialect::kProfile);
+  PTERON_TRY(driver.finish("decompose", &stop));
+  if (stop) return report;
 
-  PTERON_TRY(driver.pass("remove_noops", [&](ir::Graph& g) { return passes::remove_noops(g, catalog); }));
-  PTERON_TRY(driver.pass("fold_casts_views", [&](ir::Graph& g) { return passes::fold_casts_views(g, catalog); }));
-  if (environment.evaluator != nullptr) {
-    PTERON_TRY(driver.pass("fold_constants", [&](ir::Graph& g) { return passes::fold_constants(g, catalog, *environment.evaluator); }));
-  }
-  PTERON_TRY(driver.pass("cse", [&](ir::Graph& g) { return passes::cse(g, catalog); }));
-  PTERON_TRY(driver.pass("merge_constants", [&](ir::Graph& g) { return passes::merge_constants(g, catalog); }));
-  PTERON_TRY(driver.pass("dce", [&](ir::Graph& g) { return passes::dce(g, catalog); }));
-  if (driver.finish("optimize")) return report;
+  PTERON_TRY(driver.pass("remove_noops"));
+  PTERON_TRY(driver.pass("fold_casts_views"));
+  PTERON_TRY(driver.pass("fold_constants"));
+  PTERON_TRY(driver.pass("cse"));
+  PTERON_TRY(driver.pass("merge_constants"));
+  PTERON_TRY(driver.pass("dce"));
+  PTERON_TRY(driver.finish("optimize", &stop));
+  if (stop) return report;
 
   PTERON_ASSIGN(emit::Emitted emitted, emit::emit_program(program, {options.profile, options.alignment_bytes}));
   report.methods = std::move(emitted.reports);
   report.operators = operators_of(emitted.program);
   for (const format::Payload& constant : emitted.program.constants) report.weight_bytes += constant.size_bytes;
-  if (driver.finish("emit")) return report;
+  PTERON_TRY(driver.finish("emit", &stop));
+  if (stop) return report;
 
   PTERON_ASSIGN(const Buffer facts, add_meta(options, emitted));
   PTERON_TRY(format::write_program(emitted.program, {options.alignment_bytes}, sink));
-  driver.finish("write");
+  PTERON_TRY(driver.finish("write", &stop));
   return report;
 }
 

@@ -372,7 +372,8 @@ Result<std::vector<int32_t>> MethodEmitter::call_args(const ir::Graph& graph, co
     } else if (const auto* dtype = std::get_if<DType>(&arg)) {
       value = int_value(static_cast<int64_t>(*dtype));
     } else if (const auto* format = std::get_if<ir::MemoryFormat>(&arg)) {
-      value = int_value(static_cast<int64_t>(*format));
+      // The official kernels take None or contiguous; there every planned tensor is row-major.
+      value = options_.profile == Profile::kExecutorch ? null_value() : int_value(static_cast<int64_t>(*format));
     } else if (const auto* layout = std::get_if<ir::Layout>(&arg)) {
       value = int_value(static_cast<int64_t>(*layout));
     } else {
@@ -416,7 +417,8 @@ Status MethodEmitter::emit_call(const ir::Graph& graph, const ir::Node& node) {
     args.push_back(list);
   } else {
     args.insert(args.end(), outs.begin(), outs.end());
-    if (outs.size() == 1) args.push_back(outs[0]);
+    const bool primitive = outs.size() == 1 && graph[node.outputs[0]].kind == ir::ValueKind::kScalar;  // primitives list their out once
+    if (outs.size() == 1 && !primitive) args.push_back(outs[0]);
     if (outs.size() > 1 && std::all_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) { return graph[id].kind == ir::ValueKind::kTensor; })) {
       args.push_back(add_value(format::TensorListValue{outs}));
     }

@@ -16,7 +16,7 @@ namespace pteron::importer {
 
 /// How much of the exporter's source paths nodes keep.
 enum class SourceDetail : uint8_t {
-  kFull,   ///< "/home/me/project/net.py:42"
+  kFull,   ///< "home/me/project/net.py:42", the whole path
   kShort,  ///< "project/net.py:42": the last two path parts
   kNone,
 };
