@@ -1,0 +1,75 @@
+"""Programs written with --profile executorch load in the official runtime with outputs equal to PyTorch's and to our runtime's."""
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.export import Dim, export
+
+from conftest import equal, pteron, run_here, run_official
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.head = nn.Linear(8, 5)
+        self.norm.running_mean.normal_()
+
+    def forward(self, x):
+        y = F.relu(self.norm(self.conv(x)))
+        return self.head(y.mean((2, 3))), y[:, ::2, 1:]
+
+
+class Steps(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.tensor([3.0]))
+
+    def forward(self, x):
+        self.count += 1
+        return x * self.count
+
+
+def compiled(module, args, tmp_path, **more):
+    torch.export.save(export(module.eval(), args, **more), str(tmp_path / "m.pt2"))
+    pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", "--profile", "executorch")
+    return tmp_path / "m.pte"
+
+
+CASES = {
+    "convolution": (Block(), (torch.randn(2, 3, 8, 8),)),
+    "attention": (nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), (torch.randn(2, 5, 16),)),
+    "embedding": (nn.Embedding(20, 6), (torch.tensor([[1, 4, 19]]),)),
+    "layer_norm": (nn.Sequential(nn.LayerNorm(6), nn.GELU()), (torch.randn(3, 6),)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equal_outputs(tmp_path, name):
+    torch.manual_seed(0)
+    module, args = CASES[name]
+    with torch.no_grad():
+        want = module.eval()(*args)
+    want = list(want) if isinstance(want, tuple) else [want]
+    program = compiled(module, args, tmp_path)
+    equal(run_official(program, [args])[0], want, 1e-4)
+    equal(run_here(program, [args], tmp_path)[0], want, 1e-4)
+
+
+def test_dynamic_batch(tmp_path):
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(4, 6), nn.Tanh())
+    calls = [(torch.randn(n, 4),) for n in (2, 7, 1)]
+    program = compiled(module, calls[0], tmp_path, dynamic_shapes=({0: Dim("n", min=1, max=8)},))
+    with torch.no_grad():
+        for call, official, ours in zip(calls, run_official(program, calls), run_here(program, calls, tmp_path)):
+            equal(official, [module(*call)])
+            equal(ours, [module(*call)])
+
+
+def test_initial_state_is_kept(tmp_path):
+    x = torch.tensor([1.0, 10.0])
+    program = compiled(Steps(), (x,), tmp_path)
+    for got in (run_official(program, [(x,), (x,)]), run_here(program, [(x,), (x,)], tmp_path)):
+        equal(got[0], [x * 4])
+        equal(got[1], [x * 5])
