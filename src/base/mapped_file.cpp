@@ -75,11 +75,13 @@ Result<std::shared_ptr<FileBytes>> FileBytes::read(const std::string& path) {
   struct stat info;
   PTERON_ASSIGN(const int fd, open_regular(path, &info));
   const Descriptor closer{fd};
-  size_t capacity = S_ISREG(info.st_mode) ? static_cast<size_t>(info.st_size) : size_t{1} << 16;
+  // Files of /proc say that they are empty: only a size above zero is believed.
+  const bool size_known = S_ISREG(info.st_mode) && info.st_size > 0;
+  const size_t capacity = size_known ? static_cast<size_t>(info.st_size) : size_t{1} << 16;
   PTERON_ASSIGN(Buffer buffer, Buffer::create(capacity));
   size_t used = 0;
   for (;;) {
-    if (used == buffer.size() && !S_ISREG(info.st_mode)) {
+    if (used == buffer.size() && !size_known) {
       PTERON_ASSIGN(Buffer larger, Buffer::create(buffer.size() * 2));
       std::memcpy(larger.data(), buffer.data(), used);
       buffer = std::move(larger);
