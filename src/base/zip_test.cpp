@@ -135,7 +135,10 @@ TEST(Zip, DamagedDeflateDataAreRefused) {
     damaged[good->entries()[0].data_offset + i] ^= 0x5a;
     const auto zip = ZipFile::open(as_bytes(damaged), nullptr);
     ASSERT_TRUE(zip.ok());
-    EXPECT_FALSE(zip->read(zip->entries()[0], false).ok()) << i;
+    const auto bytes = zip->read(zip->entries()[0], false);
+    const bool same = bytes.ok() && text_of(*bytes) == std::string(10000, 'x');  // the last byte has bits that mean nothing
+    EXPECT_TRUE(!bytes.ok() || same) << i;
+    EXPECT_EQ(same, i + 1 == stored) << i;
   }
 }
 
