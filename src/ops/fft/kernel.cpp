@@ -1,0 +1,220 @@
+// Fourier transforms of tensors for the runtime: line by line along each dim. Transform of a line: kernel_transform.cpp. Compile half: op.cpp.
+#include <algorithm>
+#include <cmath>
+
+#include "base/checked_math.h"
+#include "base/str_cat.h"
+#include "ops/fft/transform.h"
+#include "runtime/kernel.h"
+#include "tensor/dim_math.h"
+#include "tensor/dtype.h"
+
+namespace pteron::ops::fft {
+namespace {
+
+using runtime::IntList;
+using runtime::KernelContext;
+using runtime::Tensor;
+using runtime::Value;
+
+/// How one line is read and written.
+enum class Side : uint8_t { kComplex, kReal, kHalf };
+
+/// A tensor as lines along one dim. Half: the first n/2+1 values of a line of n that is conjugate symmetric.
+struct Lines {
+  TensorView view;
+  Side side = Side::kComplex;
+};
+
+template <typename T>
+Complex read_one(const void* data, int64_t at, Side side) {
+  if (side == Side::kReal) return {static_cast<double>(static_cast<const T*>(data)[at]), 0.0};
+  const auto v = static_cast<const std::complex<T>*>(data)[at];
+  return {static_cast<double>(v.real()), static_cast<double>(v.imag())};
+}
+
+template <typename T>
+void read_line(const Lines& from, int64_t offset, int64_t stride, int64_t n, Complex* line) {
+  const void* data = from.view.data;
+  if (from.side != Side::kHalf) {
+    for (int64_t k = 0; k < n; ++k) line[k] = read_one<T>(data, offset + k * stride, from.side);
+    return;
+  }
+  for (int64_t k = 0; k <= n / 2; ++k) line[k] = read_one<T>(data, offset + k * stride, Side::kComplex);
+  line[0] = line[0].real();
+  if (n % 2 == 0) line[n / 2] = line[n / 2].real();
+  for (int64_t k = n / 2 + 1; k < n; ++k) line[k] = std::conj(line[n - k]);
+}
+
+template <typename T>
+void write_line(const Lines& to, int64_t offset, int64_t stride, int64_t n, double scale, const Complex* line) {
+  const int64_t count = to.side == Side::kHalf ? n / 2 + 1 : n;
+  if (to.side == Side::kReal) {
+    for (int64_t k = 0; k < count; ++k) to.view.as<T>()[offset + k * stride] = static_cast<T>(line[k].real() * scale);
+    return;
+  }
+  auto* data = to.view.as<std::complex<T>>();
+  for (int64_t k = 0; k < count; ++k) data[offset + k * stride] = {static_cast<T>(line[k].real() * scale), static_cast<T>(line[k].imag() * scale)};
+}
+
+/// Scratch: the tables of one dim, then per-thread work, then (for c2r) a copy of the input.
+size_t tables_bytes(int64_t n) { return align_up(static_cast<size_t>(table_size(n)) * sizeof(Complex), 64); }
+size_t slot_bytes(int64_t n) { return align_up(static_cast<size_t>(std::max<int64_t>(n, 1) + work_size(n)) * sizeof(Complex), 64); }
+
+/// Transforms all lines along `dim` (length n) from one tensor to another of the same other sizes; they may be one memory.
+template <typename T>
+void run_dim(KernelContext& context, std::span<std::byte> scratch, const Lines& from, const Lines& to, int dim, int64_t n, bool forward, double scale) {
+  int64_t lines = 1;
+  for (int d = 0; d < from.view.rank; ++d) {
+    if (d != dim) lines *= from.view.size(d);
+  }
+  if (lines == 0 || n == 0) return;
+  auto* table = reinterpret_cast<Complex*>(scratch.data());
+  std::byte* slots = scratch.data() + tables_bytes(n);
+  const Plan plan = make_plan(n, forward, table, reinterpret_cast<Complex*>(slots));
+  const size_t slot = slot_bytes(n);
+  const int64_t room = std::max<int64_t>(static_cast<int64_t>((scratch.size() - tables_bytes(n)) / slot), 1);
+  const int64_t parts = std::clamp<int64_t>(lines * n / 4096, 1, std::min<int64_t>(std::min<int64_t>(room, context.pool->thread_count()), lines));
+  const int64_t each = ceil_div(lines, parts);
+  context.pool->parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) {
+      auto* line = reinterpret_cast<Complex*>(slots + static_cast<size_t>(part) * slot);
+      for (int64_t i = part * each; i < std::min(lines, (part + 1) * each); ++i) {
+        int64_t rest = i, from_offset = 0, to_offset = 0;
+        for (int d = from.view.rank - 1; d >= 0; --d) {
+          if (d == dim) continue;
+          from_offset += rest % from.view.size(d) * from.view.stride(d);
+          to_offset += rest % from.view.size(d) * to.view.stride(d);
+          rest /= from.view.size(d);
+        }
+        read_line<T>(from, from_offset, from.view.stride(dim), n, line);
+        transform(plan, line, line + n);
+        write_line<T>(to, to_offset, to.view.stride(dim), n, scale, line);
+      }
+    }
+  });
+}
+
+/// dims wrapped and checked.
+Status wrap_dims(const Tensor& x, const IntList& dim, RankList<int>* out) {
+  for (const int64_t d : dim) {
+    PTERON_ASSIGN(const int wrapped, wrap_dim(d, x.rank()));
+    if (x.rank() == 0) return Status(Code::kInvalidInput, "fft of a tensor of rank 0");
+    out->push_back(wrapped);
+  }
+  if (out->empty()) return Status(Code::kInvalidInput, "fft: no dims");
+  return ok_status();
+}
+
+double scale_of(int64_t normalization, const RankList<int>& dims, const TensorView& sizes) {
+  double n = 1;
+  for (const int d : dims) n *= static_cast<double>(sizes.size(d));
+  if (normalization == 1) return 1 / std::sqrt(n);
+  return normalization == 2 ? 1 / n : 1;
+}
+
+template <typename Fn>
+Status for_real(DType dtype, Fn&& fn) {
+  if (dtype == DType::kFloat32 || dtype == DType::kComplexFloat) {
+    fn.template operator()<float>();
+    return ok_status();
+  }
+  if (dtype == DType::kFloat64 || dtype == DType::kComplexDouble) {
+    fn.template operator()<double>();
+    return ok_status();
+  }
+  return Status(Code::kUnsupported, str_cat("fft of ", dtype_name(dtype)));
+}
+
+bool pairs(DType real, DType complex) {
+  return (real == DType::kFloat32 && complex == DType::kComplexFloat) || (real == DType::kFloat64 && complex == DType::kComplexDouble);
+}
+
+Status c2c_out(KernelContext& context, const Tensor& x, IntList dim, int64_t normalization, bool forward, Tensor& out) {
+  RankList<int> dims;
+  PTERON_TRY(wrap_dims(x, dim, &dims));
+  if (!is_complex(x.dtype()) || x.dtype() != out.dtype()) return Status(Code::kUnsupported, str_cat("c2c fft of ", dtype_name(x.dtype())));
+  PTERON_TRY(resize(out, x.sizes()));
+  const double scale = scale_of(normalization, dims, x.view);
+  return for_real(x.dtype(), [&]<typename T>() {
+    for (size_t i = dims.size(); i-- > 0;) {
+      const bool first = i + 1 == dims.size();
+      run_dim<T>(context, context.scratch, {first ? x.view : out.view, Side::kComplex}, {out.view, Side::kComplex}, dims[i], x.size(dims[i]), forward,
+                 i == 0 ? scale : 1);
+    }
+  });
+}
+
+Status r2c_out(KernelContext& context, const Tensor& x, IntList dim, int64_t normalization, bool onesided, Tensor& out) {
+  RankList<int> dims;
+  PTERON_TRY(wrap_dims(x, dim, &dims));
+  if (!pairs(x.dtype(), out.dtype())) return Status(Code::kUnsupported, str_cat("r2c fft of ", dtype_name(x.dtype()), " into ", dtype_name(out.dtype())));
+  Sizes sizes(x.sizes());
+  const int last = dims.back();
+  if (onesided) sizes[static_cast<size_t>(last)] = x.size(last) / 2 + 1;
+  PTERON_TRY(resize(out, sizes));
+  const double scale = scale_of(normalization, dims, x.view);
+  return for_real(x.dtype(), [&]<typename T>() {
+    run_dim<T>(context, context.scratch, {x.view, Side::kReal}, {out.view, onesided ? Side::kHalf : Side::kComplex}, last, x.size(last), true,
+               dims.size() == 1 ? scale : 1);
+    for (size_t i = dims.size() - 1; i-- > 0;) {
+      const Lines lines{out.view, Side::kComplex};
+      run_dim<T>(context, context.scratch, lines, lines, dims[i], out.size(dims[i]), true, i == 0 ? scale : 1);
+    }
+  });
+}
+
+/// Sizes as seen by the longest dim: the tables and slots must hold it.
+int64_t longest(std::initializer_list<std::span<const int64_t>> lists) {
+  int64_t n = 1;
+  for (const auto& sizes : lists) {
+    for (const int64_t s : sizes) n = std::max(n, s);
+  }
+  return n;
+}
+size_t line_bytes(int64_t n) { return tables_bytes(n) + slot_bytes(n) * static_cast<size_t>(std::clamp(usable_cpu_count(), 1, 64)); }
+
+Status c2r_out(KernelContext& context, const Tensor& x, IntList dim, int64_t normalization, int64_t last_size, Tensor& out) {
+  RankList<int> dims;
+  PTERON_TRY(wrap_dims(x, dim, &dims));
+  if (!pairs(out.dtype(), x.dtype())) return Status(Code::kUnsupported, str_cat("c2r fft of ", dtype_name(x.dtype()), " into ", dtype_name(out.dtype())));
+  const int last = dims.back();
+  if (last_size < 1 || x.size(last) != last_size / 2 + 1) {
+    return Status(Code::kInvalidInput, str_cat("c2r fft: input ", shape_text(x.sizes()), " for an output of ", last_size));
+  }
+  Sizes sizes(x.sizes());
+  sizes[static_cast<size_t>(last)] = last_size;
+  PTERON_TRY(resize(out, sizes));
+  const double scale = scale_of(normalization, dims, out.view);
+  const size_t copy_bytes = align_up(x.view.size_bytes(), 64);
+  if (copy_bytes > context.scratch.size()) return Status(Code::kInternal, "c2r fft: scratch is too small");
+  TensorView copy = make_contiguous_view(x.dtype(), x.sizes(), context.scratch.data());
+  const std::span<std::byte> rest = context.scratch.subspan(copy_bytes);
+  return for_real(x.dtype(), [&]<typename T>() {
+    // All other dims first, on a copy; the last one gives real values.
+    TensorView from = x.view;
+    for (size_t i = 0; i + 1 < dims.size(); ++i) {
+      run_dim<T>(context, rest, {from, Side::kComplex}, {copy, Side::kComplex}, dims[i], x.size(dims[i]), false, 1);
+      from = copy;
+    }
+    run_dim<T>(context, rest, {from, Side::kHalf}, {out.view, Side::kReal}, last, last_size, false, scale);
+  });
+}
+
+size_t workspace(std::span<Value* const> args) {
+  return line_bytes(longest({args[0]->tensor.sizes(), args.back()->tensor.sizes()}));
+}
+size_t c2r_workspace(std::span<Value* const> args) { return workspace(args) + align_up(args[0]->tensor.view.size_bytes(), 64); }
+
+constexpr runtime::Kernel kTable[] = {
+    {"aten::_fft_c2c.out", PTERON_KERNEL(c2c_out), workspace},
+    {"aten::_fft_c2r.out", PTERON_KERNEL(c2r_out), c2r_workspace},
+    {"aten::_fft_r2c.out", PTERON_KERNEL(r2c_out), workspace},
+};
+
+}  // namespace
+
+extern const std::span<const runtime::Kernel> kKernels;
+const std::span<const runtime::Kernel> kKernels = kTable;
+
+}  // namespace pteron::ops::fft
