@@ -170,7 +170,7 @@ class Method {
   ///         Messages name method, instruction and operator.
   Status execute();
 
-  /// An output of the last execute(), valid until the next one (or reset()).
+  /// An output of the last execute(), valid until the next set_input(), execute() or reset(): planned memory is shared.
   /// Errors: kInvalidInput (index; nothing was executed yet).
   Result<OutputValue> output(size_t index) const;
 

@@ -49,17 +49,31 @@ bool is_element_aligned(const void* data, DType dtype) {
   return reinterpret_cast<uintptr_t>(data) % alignment == 0;
 }
 
-/// Copies into `to`, which is dense; bools become 0 or 1.
-void copy_in(const TensorView& from, const TensorView& to) {
+bool overlap(const TensorView& strided, const TensorView& dense) {
+  uint64_t extent = 0;
+  if (!strided_extent_bytes(strided.sizes(), strided.strides(), dtype_size(strided.dtype), &extent)) return true;
+  const auto a = reinterpret_cast<uintptr_t>(strided.data), b = reinterpret_cast<uintptr_t>(dense.data);
+  return a < b + dense.size_bytes() && b < a + extent;
+}
+
+/// Copies into `to`, which is dense; bools become 0 or 1. `from` may be an earlier output whose planned memory overlaps the input's.
+Status copy_in(const TensorView& from, const TensorView& to) {
   if (same_strides(from, to)) {
-    std::memcpy(to.data, from.data, to.size_bytes());
+    std::memmove(to.data, from.data, to.size_bytes());
+  } else if (overlap(from, to)) {
+    PTERON_ASSIGN(Buffer between, Buffer::create(to.size_bytes()));
+    TensorView copy = to;
+    copy.data = between.data();
+    copy_strided(from, copy);
+    std::memcpy(to.data, copy.data, to.size_bytes());
   } else {
     copy_strided(from, to);
   }
-  if (to.dtype != DType::kBool) return;
+  if (to.dtype != DType::kBool) return ok_status();
   auto* bytes = static_cast<uint8_t*>(to.data);
   const auto count = static_cast<size_t>(to.numel());
   for (size_t i = 0; i < count; ++i) bytes[i] = bytes[i] != 0;
+  return ok_status();
 }
 
 bool has_plain_bools(const TensorView& dense) {
@@ -104,8 +118,7 @@ Status bind_unplanned(InputSlot& slot, const TensorView& tensor, Tensor& target)
     PTERON_ASSIGN(slot.converted, Buffer::create(target.capacity_bytes));
   }
   target.view.data = slot.converted.data();
-  copy_in(tensor, target.view);
-  return ok_status();
+  return copy_in(tensor, target.view);
 }
 
 /// A number given for a scalar input.
@@ -199,7 +212,7 @@ Status set_tensor(runtime::MethodState& state, size_t index, const TensorView& t
   Tensor& target = slot.value->tensor;
   if (slot.planned) {
     PTERON_TRY(runtime::resize(target, tensor.sizes()));
-    if (tensor.data != target.view.data && tensor.numel() != 0) copy_in(tensor, target.view);
+    if (tensor.numel() != 0) PTERON_TRY(copy_in(tensor, target.view));
   } else {
     target.capacity_bytes = UINT64_MAX;
     PTERON_TRY(runtime::resize(target, tensor.sizes()));

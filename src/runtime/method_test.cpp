@@ -399,6 +399,105 @@ TEST(Method, RefusesMalformedCalls) {
   EXPECT_ERROR(load_error(odd), Code::kInvalidFile, "no multiple of its element size");
 }
 
+/// Adds the payload's first byte to every element of its input.
+class AddingDelegate final : public Delegate {
+ public:
+  explicit AddingDelegate(float addend) : addend_(addend) {}
+  Status execute(std::span<Value* const> args) override {
+    Tensor &in = args[0]->tensor, &out = args[1]->tensor;
+    PTERON_TRY(resize(out, in.sizes()));
+    for (int64_t i = 0; i < in.numel(); ++i) out.as<float>()[i] = in.as<float>()[i] + addend_;
+    return in.as<float>()[0] < 0 ? Status(Code::kUnavailable, "the device is gone") : ok_status();
+  }
+
+ private:
+  float addend_;
+};
+
+class AddingBackend final : public DelegateBackend {
+ public:
+  std::string_view id() const override { return "AddingBackend"; }
+  Result<std::unique_ptr<Delegate>> load(const DelegateLoad& request) const override {
+    if (request.payload.size() != 1) return Status(Code::kInvalidFile, "a payload of 1 byte is expected");
+    EXPECT_EQ(request.method, "forward");
+    EXPECT_EQ(request.settings.size(), 1u);
+    EXPECT_EQ(request.settings[0].key, "level");
+    EXPECT_TRUE(request.named_data.find("blob").has_value());
+    return std::unique_ptr<Delegate>(std::make_unique<AddingDelegate>(static_cast<float>(request.payload[0])));
+  }
+};
+
+PlanBuilder delegate_program(std::span<const std::byte> payload) {
+  PlanBuilder b;
+  const int32_t x = b.value(b.planned({2})), out = b.value(b.planned({2}));
+  b.plan.inputs = {x};
+  b.plan.outputs = {out};
+  format::BlobSpec blob;
+  blob.payload = format::Payload::borrow(payload);
+  b.program.blobs = {blob};
+  b.program.named_data = {{"blob", 0}};
+  b.plan.delegates = {{"AddingBackend", 0, {{"level", {std::byte{1}}}}}};
+  b.plan.instructions = {format::DelegateCall{0, {x, out}}};
+  return b;
+}
+
+TEST(Method, DelegatesRun) {
+  static constexpr std::byte kPayload[] = {std::byte{5}, std::byte{6}};
+  const AddingBackend backend;
+  LoadOptions options = test_options();
+  options.delegates = {&backend};
+  PlanBuilder b = delegate_program(std::span(kPayload).first(1));
+  Loaded loaded = load(b, options);
+  ASSERT_NE(loaded.method, nullptr);
+  Floats x = {1, 2};
+  EXPECT_OK(loaded.method->set_input(0, view_of(x, {2})));
+  EXPECT_OK(loaded.method->execute());
+  EXPECT_EQ(floats(*loaded.method, 0), (Floats{6, 7}));
+  x[0] = -1;
+  EXPECT_OK(loaded.method->set_input(0, view_of(x, {2})));
+  EXPECT_ERROR(loaded.method->execute(), Code::kUnavailable, "method forward: instruction 0 (AddingBackend): the device is gone");
+  PlanBuilder bad = delegate_program(kPayload);
+  EXPECT_ERROR(load_error(bad, options), Code::kInvalidFile, "method forward: delegate 0 (AddingBackend): a payload of 1 byte is expected");
+}
+
+TEST(Method, TakesItsOwnOutputAsInput) {
+  PlanBuilder b;
+  format::TensorSpec spec = b.planned({2, 2});
+  const int32_t x = b.value(spec), one = b.value(int64_t{1}), out = b.value(spec);  // input and output share their bytes
+  b.plan.inputs = {x};
+  b.plan.outputs = {out};
+  b.call("aten::add", "out", {x, x, one, out, out});
+  Loaded loaded = load(b);
+  ASSERT_NE(loaded.method, nullptr);
+  Floats data = {1, 2, 3, 4};
+  EXPECT_OK(loaded.method->set_input(0, view_of(data, {2, 2})));
+  EXPECT_OK(loaded.method->execute());
+  TensorView transposed = std::get<TensorView>(*loaded.method->output(0));
+  std::swap(transposed.stride_array[0], transposed.stride_array[1]);
+  EXPECT_OK(loaded.method->set_input(0, transposed));
+  EXPECT_OK(loaded.method->execute());
+  EXPECT_EQ(floats(*loaded.method, 0), (Floats{4, 12, 8, 16}));
+}
+
+TEST(Program, HoldsSeveralMethods) {
+  PlanBuilder b = add_program({1}, true);
+  b.program.plans.push_back(b.plan);
+  b.program.plans[0].name = "double";
+  b.program.plans[0].instructions[0] = format::KernelCall{0, {0, 0, 2, 3, 3}};
+  Loaded loaded = load(b);
+  ASSERT_NE(loaded.program, nullptr);
+  auto other = loaded.program->load_method("double");
+  ASSERT_TRUE(other.ok()) << other.status().message();
+  Floats x = {1}, y = {10};
+  for (Method* method : {loaded.method.get(), other->get()}) {
+    EXPECT_OK(method->set_input(0, view_of(x, {1})));
+    EXPECT_OK(method->set_input(1, view_of(y, {1})));
+    EXPECT_OK(method->execute());
+  }
+  EXPECT_EQ(floats(*loaded.method, 0), (Floats{11}));
+  EXPECT_EQ(floats(**other, 0), (Floats{2}));
+}
+
 TEST(Program, NamesItsMethods) {
   PlanBuilder b = add_program({1}, true);
   Loaded loaded = load(b);
