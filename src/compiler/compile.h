@@ -70,7 +70,4 @@ std::vector<std::string_view> phase_names();
 /// Threads: independent calls may run at once if their environments are distinct or only read.
 Result<CompileReport> compile(const CompileOptions& options, const Environment& environment, ByteSink& sink);
 
-/// True if the official runtime 1.5.1 has this kernel.
-bool executorch_has_kernel(std::string_view kernel);
-
 }  // namespace pteron::compiler

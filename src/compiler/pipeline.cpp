@@ -9,6 +9,7 @@
 #include "base/mapped_file.h"
 #include "base/str_cat.h"
 #include "compiler/compile.h"
+#include "compiler/profile.h"
 #include "format/meta.h"
 #include "format/program.h"
 #include "import/import.h"
@@ -150,6 +151,7 @@ Result<CompileReport> compile(const CompileOptions& options, const Environment& 
   PTERON_TRY(driver.pass("fold_conv_bn"));
   PTERON_TRY(driver.pass("decompose"));
   PTERON_TRY(passes::check_supported(program, context.has_kernel));
+  if (options.profile == Profile::kExecutorch) PTERON_TRY(check_executorch_limits(program));
   driver.enter(ir::Dialect::kProfile);
   PTERON_TRY(driver.finish("decompose", &stop));
   if (stop) return report;

@@ -8,6 +8,7 @@
 #include "base/str_cat.h"
 #include "import/source_info.h"
 #include "ir/builder.h"
+#include "ir/text.h"
 
 namespace pteron::importer {
 
@@ -125,9 +126,14 @@ Result<ValueId> GraphReader::value(std::string_view name) {
   if (pending == pending_.end()) return invalid(str_cat("value '", name, "' is used before it is produced"));
   PTERON_ASSIGN(const ir::ConstantId constant, add_constant(pending->second));
   const ValueId id = graph_.add_constant(constant, name);
-  JsonValue device;
-  const auto meta = tensor_values_.find(name);
-  if (meta != tensor_values_.end() && json_field(meta->second, "device", &device)) graph_[id].type.device = read_device(device);
+  if (tensor_values_.contains(name)) {
+    PTERON_ASSIGN(const ir::TensorType declared, tensor_type(name));
+    const ir::TensorType& stored = graph_[id].type;
+    if (declared.dtype != stored.dtype || declared.sizes != stored.sizes) {
+      return invalid(str_cat("weight '", pending->second.fqn, "' is ", ir::print_type(stored), " in the archive, the graph says ", ir::print_type(declared)));
+    }
+    graph_[id].type.device = declared.device;
+  }
   values_.emplace(name, id);
   return id;
 }

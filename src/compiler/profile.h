@@ -1,0 +1,17 @@
+// What a file for the official runtime 1.5.1 may use. Read by pipeline.cpp.
+#pragma once
+
+#include <string_view>
+
+#include "ir/graph.h"
+#include "pteron/status.h"
+
+namespace pteron::compiler {
+
+/// True if the official runtime 1.5.1 has this kernel.
+bool executorch_has_kernel(std::string_view kernel);
+
+/// Errors: kUnsupported naming every node in a form that an official kernel refuses at run time.
+Status check_executorch_limits(const ir::Program& program);
+
+}  // namespace pteron::compiler
