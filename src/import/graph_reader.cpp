@@ -379,6 +379,22 @@ bool GraphReader::is_dropped(const std::string& name, const ir::Op& op, JsonValu
   return true;
 }
 
+namespace {
+
+bool op_is_unique_consecutive(const ir::Node& node) { return node.op->known && node.op->schema.name == "aten::unique_consecutive" && node.outputs.size() == 3; }
+
+/// torch.export writes the sizes of unique_consecutive along dim -1 with all of self's sizes after the new one: those are surplus.
+void drop_surplus_dims(ir::Graph& graph, const ir::Node& node) {
+  const auto* self = std::get_if<ValueId>(&node.args[0]);
+  if (self == nullptr || graph[node.outputs[0]].kind != ir::ValueKind::kTensor) return;
+  ir::TensorType& type = graph[node.outputs[0]].type;
+  const size_t rank = graph[*self].type.sizes.size();
+  if (rank == 0 || type.sizes.size() <= rank) return;
+  type = ir::contiguous_type(type.dtype, {type.sizes.begin(), type.sizes.begin() + static_cast<std::ptrdiff_t>(rank)}, type.device);
+}
+
+}  // namespace
+
 Status GraphReader::read_node(JsonValue json) {
   const std::string_view target = json_text(json, "target");
   if (target.empty()) return invalid("a node without target");
@@ -399,6 +415,7 @@ Status GraphReader::read_node(JsonValue json) {
     const std::string where = node.source.empty() ? std::string() : str_cat(" (", node.source, ")");
     return std::move(status).with_context(str_cat("node ", node.name, where, ": ", name));
   }
+  if (op_is_unique_consecutive(node)) drop_surplus_dims(graph_, node);
   if (node.name.empty() && !node.outputs.empty()) node.name = graph_[node.outputs[0]].name;
   graph_.order.push_back(graph_.add_node(std::move(node)));
   return ok_status();

@@ -222,7 +222,9 @@ Status run(KernelContext& c, Call call, bool training, const Running& running, T
   PTERON_TRY(check_parameter(running.var, call.channels, "running variance"));
   const Channels ch = channels_of(c, call.channels);
   const bool empty = call.input.numel() == 0;  // leaves the running statistics as they are
-  if (training) {
+  if (call.channels == 0) {
+    // no statistics to make or to read
+  } else if (training) {
     batch_statistics(c, call, ch);
   } else {
     if (running.mean == nullptr || running.var == nullptr) return Status(Code::kInvalidInput, "batch_norm without training needs running statistics");
