@@ -57,11 +57,11 @@ ValueId unsplit(Builder& b, const Node& step, int64_t dim, size_t result, ValueI
   return b.op("aten::slice_scatter", {parent, child, Expr(static_cast<int64_t>(at)), start, end, Expr(1)});
 }
 
-/// Any other view of the parent taken as a row-major tensor.
+/// Any other view, by its place in the parent's memory.
 ValueId scatter_strided(Builder& b, const NodeView& step, size_t result, ValueId parent, ValueId child) {
   const TensorType& type = b.type(parent);
   ir::ViewLayout layout;
-  const ir::ViewLayout input{type.sizes, ir::contiguous_strides_of(type.sizes), 0};
+  const ir::ViewLayout input{type.sizes, type.strides, 0};
   if (step.op().def.view == nullptr || !step.op().def.view(step, input, result, &layout)) {
     b.fail(Status(Code::kUnsupported, str_cat("write through a view made by ", step.op().name)));
     return {};
@@ -88,7 +88,22 @@ ValueId invert_view(Builder& b, const Node& step, size_t result, ValueId parent,
   if (is_any_of(name, {"view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "flatten", "unflatten", "view_as", "resize"})) {
     return reshape_back(b, parent, child);
   }
-  if (name == "t") return rank < 2 ? child : b.op("aten::transpose.int", {child, Expr(0), Expr(1)});
+  if (is_any_of(name, {"t", "T", "H", "numpy_T", "matrix_H", "mT", "mH", "adjoint"})) {
+    // Their own inverses. T of more than two dims reverses all of them.
+    return rank < 2 ? child : b.op(op.name, {child});
+  }
+  if (is_any_of(name, {"movedim", "moveaxis"})) return b.op(op.name, {child, view.arg("destination"), view.arg("source")});
+  if (is_any_of(name, {"swapaxes", "swapdims"})) return b.op(op.name, {child, args[1], args[2]});
+  if (name == "narrow") {
+    const Expr start = view.expr("start"), length = view.expr("length");
+    const Expr size = b.type(parent).sizes[static_cast<size_t>(wrap(view.integer("dim"), rank))];
+    const Expr from = start.is_const() && start.value() < 0 ? start + size : start;
+    return b.op("aten::slice_scatter", {parent, child, view.expr("dim"), from, from + length, Expr(1)});
+  }
+  if (is_any_of(name, {"hsplit", "vsplit", "dsplit", "tensor_split"})) {
+    const int64_t dim = name == "tensor_split" ? view.integer("dim") : name == "vsplit" ? 0 : name == "dsplit" ? 2 : rank == 1 ? 0 : 1;
+    return unsplit(b, step, dim, result, parent, child);
+  }
   if (name == "transpose") return b.op("aten::transpose.int", {child, view.expr("dim0"), view.expr("dim1")});
   if (name == "permute") return unpermute(b, view, rank, child);
   if (name == "expand") return unexpand(b, parent, child);
