@@ -2,6 +2,7 @@
 #include "ir/verify.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <unordered_set>
 
@@ -21,6 +22,22 @@ constexpr std::string_view kViewCopies[] = {
     "aten::squeeze_copy", "aten::t_copy",         "aten::transpose_copy", "aten::unbind_copy",         "aten::unfold_copy",  "aten::unsqueeze_copy",
     "aten::view_copy",
 };
+
+/// Operators whose tensor arguments may be Python numbers (`x + 2` is add.Tensor(x, 2)); sorted, without "aten::". Others ask for the type of
+/// their tensors.
+constexpr std::string_view kNumberOps[] = {
+    "__and__", "__or__", "__xor__", "add", "atan2", "bitwise_and", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "copysign",
+    "div", "divide", "eq", "floor_divide", "fmax", "fmin", "fmod", "ge", "greater", "greater_equal", "gt", "le", "less", "less_equal", "logical_and",
+    "logical_or", "logical_xor", "lt", "maximum", "minimum", "mul", "multiply", "ne", "not_equal", "pow", "remainder", "rsub", "sub", "subtract",
+    "true_divide", "where", "xlogy",
+};
+bool takes_numbers(const Schema& schema) {
+  std::string_view name = schema.name;
+  if (!name.starts_with("aten::")) return false;
+  name.remove_prefix(6);
+  if (name.ends_with('_') && !name.ends_with("__")) name.remove_suffix(1);
+  return std::binary_search(std::begin(kNumberOps), std::end(kNumberOps), name);
+}
 
 std::string_view kind_name(const Arg& arg) {
   constexpr std::string_view kNames[] = {"None",   "a value", "a list of values", "a number", "a list of numbers", "a string",
@@ -140,10 +157,9 @@ class Verifier {
   Status check_arguments(const Op& op, const Node& node) const {
     const auto& schema = op.schema.args;
     if (node.args.size() != schema.size()) return wrong(str_cat(node.args.size(), " arguments, the schema has ", schema.size()));
-    size_t tensors = 0;
-    for (const Arg& arg : node.args) tensors += std::holds_alternative<ValueId>(arg) || std::holds_alternative<std::vector<ValueId>>(arg);
+    const bool numbers = takes_numbers(op.schema);
     for (size_t i = 0; i < schema.size(); ++i) {
-      if (!fits(node.args[i], schema[i].type, tensors > 0)) return wrong(str_cat("argument '", schema[i].name, "' cannot be ", kind_name(node.args[i])));
+      if (!fits(node.args[i], schema[i].type, numbers)) return wrong(str_cat("argument '", schema[i].name, "' cannot be ", kind_name(node.args[i])));
     }
     const auto& returns = op.schema.returns;
     const bool list = std::any_of(returns.begin(), returns.end(), [](const SchemaReturn& r) { return r.type.list; });
@@ -157,7 +173,7 @@ class Verifier {
     return base == BaseType::kInt ? e.type() == ExprType::kInt : base == BaseType::kFloat || base == BaseType::kScalar || base == BaseType::kBool;
   }
 
-  /// numbers_as_tensors: a Python number may stand for a tensor beside real ones (`x + 2` is add.Tensor(x, 2)).
+  /// numbers_as_tensors: a Python number may stand for a tensor.
   bool fits(const Arg& arg, const SchemaType& type, bool numbers_as_tensors) const {
     if (std::holds_alternative<std::monostate>(arg)) return type.optional || type.base == BaseType::kGenerator || type.base == BaseType::kOther;
     switch (type.base) {
