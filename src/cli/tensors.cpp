@@ -109,6 +109,13 @@ void print_value(const TensorView& view, int64_t index) {
 
 }  // namespace
 
+Status for_each_output(Method& method, const std::function<Status(size_t, const TensorView&)>& fn) {
+  std::deque<std::array<std::byte, 8>> scalars;
+  PTERON_ASSIGN(const std::vector<NamedTensor> tensors, collect(method, scalars));
+  for (const NamedTensor& tensor : tensors) PTERON_TRY(fn(static_cast<size_t>(std::atoi(tensor.name.c_str())), tensor.view));
+  return ok_status();
+}
+
 Status write_outputs(Method& method, const std::string& path) {
   std::deque<std::array<std::byte, 8>> scalars;
   PTERON_ASSIGN(const std::vector<NamedTensor> tensors, collect(method, scalars));

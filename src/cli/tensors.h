@@ -1,6 +1,7 @@
 // Tensors between files and methods: reading input files by content, setting inputs by position or name, writing and printing outputs.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +28,9 @@ struct TensorFile {
 /// Sets every input of the method; keys are decimal positions or input names.
 /// Errors: kInvalidInput (an input missing, one too many, or one that does not fit).
 Status set_inputs(Method& method, const TensorFile& file);
+/// Calls fn(index, tensor) for every output that is not None; scalars are 0-d tensors. Text outputs are left out.
+/// Errors: fn's, and those of Method::output.
+Status for_each_output(Method& method, const std::function<Status(size_t, const TensorView&)>& fn);
 /// Writes outputs under decimal keys; None keeps its position and is not written; scalars are 0-d tensors.
 /// Errors: kIo and those of Method::output.
 Status write_outputs(Method& method, const std::string& path);

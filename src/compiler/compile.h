@@ -39,6 +39,8 @@ struct CompileOptions {
   std::vector<std::string> disabled;       ///< passes to leave out
   VerifyLevel verify = VerifyLevel::kPhase;
   std::function<void(std::string_view pass, std::string_view text)> dump;
+  /// Sees the program when the compilation stops after `stop_after`; the program is gone afterwards.
+  std::function<Status(const ir::Program& program)> observe;
   LogSink* log = nullptr;
 };
 

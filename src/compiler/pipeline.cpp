@@ -60,7 +60,7 @@ class Driver {
     report_.phases.push_back({std::string(name), std::chrono::duration<double>(now - begin_).count(), peak_resident_bytes()});
     begin_ = now;
     *stop = options_.stop_after == name;
-    return ok_status();
+    return *stop && options_.observe ? options_.observe(program_) : ok_status();
   }
 
  private:

@@ -1,0 +1,113 @@
+// pteron ops: the operators of this build, or those that a model needs and how each is run.
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "base/str_cat.h"
+#include "cli/json_writer.h"
+#include "cli/session.h"
+#include "cli/verb.h"
+#include "compiler/profile.h"
+#include "emit/emit.h"
+
+namespace pteron::cli {
+
+namespace {
+
+constexpr Option kOptions[] = {
+    {"profile", "", OptionKind::kValue, "NAME", "pteron (default) or executorch"},
+    {"missing", "", OptionKind::kFlag, "", "only operators that cannot run"},
+};
+
+struct Row {
+  std::string how;     // "kernel", "view", "decomposed", "unsupported"
+  std::string kernel;  // of "kernel"
+  size_t count = 0;
+  std::string source;  // first line in the model
+};
+
+Row classify(const ir::Op& op, const compiler::Environment& environment, bool executorch) {
+  Row row;
+  const bool has = !op.kernel.empty() && (executorch ? compiler::executorch_has_kernel(op.kernel) : environment.has_kernel(op.kernel));
+  row.kernel = has ? op.kernel : "";
+  if (!op.known) {
+    row.how = "unsupported";
+  } else if (op.is_view() || op.has(ir::kAlias)) {
+    row.how = "view";
+  } else if (has) {
+    row.how = "kernel";
+  } else if (op.has(ir::kRegion)) {
+    row.how = emit::is_control_flow(op.name) ? "control flow" : "unsupported";
+  } else {
+    row.how = op.def.decompose != nullptr ? "decomposed" : "unsupported";
+  }
+  return row;
+}
+
+void print(const std::map<std::string, Row>& rows, const Arguments& a, bool with_counts) {
+  if (a.flag("json")) {
+    JsonWriter json;
+    json.begin_array();
+    for (const auto& [name, row] : rows) {
+      json.begin_object();
+      json.field("operator", name);
+      json.field("how", row.how);
+      if (!row.kernel.empty()) json.field("kernel", row.kernel);
+      if (with_counts) json.field("count", row.count);
+      if (!row.source.empty()) json.field("source", row.source);
+      json.end_object();
+    }
+    json.end_array();
+    std::printf("%s\n", json.text().c_str());
+    return;
+  }
+  for (const auto& [name, row] : rows) {
+    if (with_counts) std::printf("%5zu  ", row.count);
+    std::printf("%-52s %-12s %s%s%s\n", name.c_str(), row.how.c_str(), row.kernel.c_str(), row.source.empty() ? "" : "  first at ", row.source.c_str());
+  }
+}
+
+void count_nodes(const ir::Graph& graph, const compiler::Environment& environment, bool executorch, std::map<std::string, Row>& rows) {
+  for (const ir::NodeId id : graph.order) {
+    const ir::Node& node = graph[id];
+    const auto [at, fresh] = rows.emplace(node.op->name, Row());
+    if (fresh) {
+      at->second = classify(*node.op, environment, executorch);
+      at->second.source = node.source;
+    }
+    ++at->second.count;
+    for (const auto& region : node.regions) count_nodes(*region, environment, executorch, rows);
+  }
+}
+
+Result<int> run(const Arguments& a) {
+  const std::string profile = a.value("profile", "pteron");
+  if (profile != "pteron" && profile != "executorch") return Status(Code::kInvalidInput, str_cat("--profile is pteron or executorch, found '", profile, "'"));
+  const bool executorch = profile == "executorch";
+  PTERON_ASSIGN(const Session session, Session::create());
+  std::map<std::string, Row> rows;
+  const bool model = !a.positionals().empty();
+  if (model) {
+    compiler::CompileOptions options;
+    options.methods.push_back({"forward", a.positionals()[0]});
+    options.stop_after = "functionalize";
+    options.observe = [&](const ir::Program& program) {
+      for (const auto& method : program.methods) count_nodes(method->graph, session.environment(), executorch, rows);
+      return ok_status();
+    };
+    MemorySink nothing;
+    PTERON_TRY(compiler::compile(options, session.environment(), nothing).status());
+  } else {
+    for (const ir::Op* op : session.catalog().all()) rows.emplace(op->name, classify(*op, session.environment(), executorch));
+  }
+  if (a.flag("missing")) std::erase_if(rows, [](const auto& item) { return item.second.how != "unsupported"; });
+  print(rows, a, model);
+  return 0;
+}
+
+}  // namespace
+
+extern const Verb k_ops_verb;
+const Verb k_ops_verb = {"ops", "list the operators of this build, or those a .pt2 needs", "[MODEL.pt2] [options]", 0, 1, kOptions, run};
+
+}  // namespace pteron::cli

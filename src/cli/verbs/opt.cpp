@@ -1,0 +1,57 @@
+// pteron opt: runs passes on a program in text form and prints the result; the tool behind the text tests in tests/ir.
+#include <cstdio>
+
+#include "base/mapped_file.h"
+#include "base/str_cat.h"
+#include "cli/session.h"
+#include "cli/verb.h"
+#include "ir/text.h"
+#include "ir/verify.h"
+#include "passes/registry.h"
+
+namespace pteron::cli {
+
+namespace {
+
+constexpr Option kOptions[] = {
+    {"pass", "p", OptionKind::kList, "NAME[,NAME]", "passes to run, in this order"},
+    {"list", "", OptionKind::kFlag, "", "print the passes and stop"},
+};
+
+Result<int> run(const Arguments& a) {
+  if (a.flag("list")) {
+    for (const passes::Pass& pass : passes::all_passes()) std::printf("%-18s %s\n", std::string(pass.name).c_str(), std::string(pass.summary).c_str());
+    return 0;
+  }
+  if (a.positionals().empty()) {
+    std::fprintf(stderr, "pteron opt: name a FILE.ir, or give --list\n");
+    return 2;
+  }
+  PTERON_ASSIGN(const Session session, Session::create());
+  PTERON_ASSIGN(const std::shared_ptr<FileBytes> file, FileBytes::map(a.positionals()[0]));
+  const auto bytes = file->bytes();
+  ir::Program program;
+  Status parsed = ir::parse(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()), session.catalog(), program);
+  if (!parsed.ok()) return std::move(parsed).with_context(a.positionals()[0]);
+  passes::PassContext context;
+  context.catalog = &session.catalog();
+  context.evaluator = session.environment().evaluator;
+  context.has_kernel = session.environment().has_kernel;
+  for (const std::string& name : split_list(a.list("pass"))) {
+    const passes::Pass* pass = passes::find_pass(name);
+    if (pass == nullptr) return Status(Code::kInvalidInput, str_cat("no pass is named '", name, "'; pteron opt --list prints them"));
+    for (const auto& method : program.methods) {
+      auto changed = pass->run(method->graph, context);
+      if (!changed.ok()) return std::move(changed).status().with_context(name);
+    }
+  }
+  std::printf("%s", ir::print(program).c_str());
+  return 0;
+}
+
+}  // namespace
+
+extern const Verb k_opt_verb;
+const Verb k_opt_verb = {"opt", "run passes on a program in text form", "FILE.ir --pass NAME[,NAME]", 0, 1, kOptions, run};
+
+}  // namespace pteron::cli
