@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <numeric>
 
 #include "base/checked_math.h"
@@ -387,6 +388,13 @@ Result<std::vector<int32_t>> MethodEmitter::call_args(const ir::Graph& graph, co
 Status MethodEmitter::emit_call(const ir::Graph& graph, const ir::Node& node) {
   if (node.op->kernel.empty()) return Status(Code::kInternal, str_cat(current_, ": ", node.op->name, " has no kernel"));
   PTERON_ASSIGN(std::vector<int32_t> args, call_args(graph, node));
+  // Arguments with sizes computed at run time put instructions before the call: every tensor lives until the call itself.
+  for (const Arg& arg : node.args) {
+    ir::for_each_value(arg, std::function<void(ValueId)>([&](ValueId id) {
+                         if (graph[id].kind != ir::ValueKind::kTensor) return;
+                         if (const auto place = placement(graph, id); place.ok()) touch(place->root);
+                       }));
+  }
   // Outs are made while the call is the next instruction; arguments were touched at this position, so they do not share memory with outs.
   std::vector<int32_t> outs;
   for (const ValueId id : node.outputs) {
