@@ -383,7 +383,8 @@ namespace {
 
 bool op_is_unique_consecutive(const ir::Node& node) { return node.op->known && node.op->schema.name == "aten::unique_consecutive" && node.outputs.size() == 3; }
 
-/// torch.export writes the sizes of unique_consecutive along dim -1 with all of self's sizes after the new one: those are surplus.
+/// torch.export writes the sizes of unique_consecutive along dim -1 with all of self's sizes after the new one, and the last of those
+/// as the number of counts: these are surplus.
 void drop_surplus_dims(ir::Graph& graph, const ir::Node& node) {
   const auto* self = std::get_if<ValueId>(&node.args[0]);
   if (self == nullptr || graph[node.outputs[0]].kind != ir::ValueKind::kTensor) return;
@@ -391,6 +392,8 @@ void drop_surplus_dims(ir::Graph& graph, const ir::Node& node) {
   const size_t rank = graph[*self].type.sizes.size();
   if (rank == 0 || type.sizes.size() <= rank) return;
   type = ir::contiguous_type(type.dtype, {type.sizes.begin(), type.sizes.begin() + static_cast<std::ptrdiff_t>(rank)}, type.device);
+  ir::TensorType& counts = graph[node.outputs[2]].type;
+  counts = ir::contiguous_type(counts.dtype, {type.sizes.back()}, counts.device);
 }
 
 }  // namespace
