@@ -16,7 +16,7 @@
 namespace pteron::cli {
 
 Result<TensorFile> TensorFile::read(const std::string& path) {
-  PTERON_ASSIGN(std::shared_ptr<FileBytes> bytes, FileBytes::map(path));
+  PTERON_ASSIGN(std::shared_ptr<FileBytes> bytes, FileBytes::read(path));  // not mapped: programs may write to their inputs
   auto read = read_tensor_file(std::move(bytes));
   if (!read.ok()) return std::move(read).status().with_context(path);
   // numpy names arrays that were saved without one arr_0, arr_1, ...: they are positions.

@@ -1,4 +1,5 @@
 // Decomposition to a fixed point: each node that has one and is not kept is replaced by its decomposition, whose nodes are visited too.
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <unordered_map>
@@ -63,6 +64,7 @@ class Decomposer {
       builder.set_origin(node);
       PTERON_TRY(fit_scalar_args(builder, node, graph_[node.outputs[0]].type.dtype));
     }
+    if (node.op->has(ir::kDataDependent)) narrow_symbols(node);
     if (node.op->def.decompose == nullptr || keep_(*node.op, node)) {
       order_.push_back(id);
       return ok_status();
@@ -80,6 +82,7 @@ class Decomposer {
     }
     changed_ = true;
     PTERON_TRY(replace(graph_[id], results));
+    unify_symbols(graph_[id], results, made);
     for (const NodeId inner : made) PTERON_TRY(visit(inner, depth + 1));
     return ok_status();
   }
@@ -95,6 +98,61 @@ class Decomposer {
       replaced_[old.index] = results[k];
     }
     return ok_status();
+  }
+
+  /// Sizes that depend on data: the archive's symbol gets the bounds that inference knows (at most so many elements).
+  void narrow_symbols(const Node& node) {
+    if (node.op->def.infer == nullptr) return;
+    ir::InferContext context(graph_, *node.op, node.args);
+    if (!node.op->def.infer(context).ok() || context.results.size() != node.outputs.size()) return;
+    for (size_t k = 0; k < node.outputs.size(); ++k) {
+      const ir::TensorType& old = graph_[node.outputs[k]].type;
+      const ir::TensorType& inferred = context.results[k].type;
+      for (size_t d = 0; d < old.sizes.size() && d < inferred.sizes.size(); ++d) narrow(old.sizes[d], ir::bounds(inferred.sizes[d]));
+    }
+  }
+
+  void narrow(ir::Expr symbol, ir::Range range) {
+    if (!symbol.is_symbol()) return;
+    ir::ExprContext& exprs = graph_.program->exprs;
+    const ir::Range own = exprs.range_of(symbol);
+    const ir::Range both{std::max(own.min, range.min), std::min(own.max, range.max)};
+    if (both.min <= both.max) exprs.set_range(symbol, both);
+  }
+
+  /// A size symbol that the decomposition made new stands for the expression that the graph has for it: nodes behind it use that one.
+  void unify_symbols(const Node& node, const std::vector<ValueId>& results, const std::vector<NodeId>& made) {
+    std::unordered_map<const ir::ExprNode*, ir::Expr> known;
+    for (size_t k = 0; k < results.size(); ++k) {
+      const ir::Value& old = graph_[node.outputs[k]];
+      if (!results[k].valid() || old.kind != ir::ValueKind::kTensor) continue;
+      const ir::TensorType& type = graph_[results[k]].type;
+      for (size_t d = 0; d < type.sizes.size() && d < old.type.sizes.size(); ++d) {
+        const ir::Expr from = type.sizes[d], to = old.type.sizes[d];
+        if (!from.is_symbol() || from == to) continue;
+        narrow(to, graph_.program->exprs.range_of(from));
+        known.emplace(from.node(), to);
+      }
+    }
+    if (known.empty()) return;
+    const auto replacement = [&](ir::Expr symbol) {
+      const auto found = known.find(symbol.node());
+      return found == known.end() ? symbol : found->second;
+    };
+    const auto apply = [&](ir::Expr& e) { e = ir::substitute(e, replacement); };
+    for (const NodeId id : made) {
+      Node& inner = graph_[id];
+      for (ir::Arg& arg : inner.args) {
+        if (auto* e = std::get_if<ir::Expr>(&arg)) apply(*e);
+        if (auto* list = std::get_if<std::vector<ir::Expr>>(&arg)) std::for_each(list->begin(), list->end(), apply);
+      }
+      for (const ValueId out : inner.outputs) {
+        ir::Value& value = graph_[out];
+        if (value.kind == ir::ValueKind::kScalar) apply(value.scalar);
+        std::for_each(value.type.sizes.begin(), value.type.sizes.end(), apply);
+        std::for_each(value.type.strides.begin(), value.type.strides.end(), apply);
+      }
+    }
   }
 
   static Status check_same(const Node& node, size_t k, const ir::Value& old, const ir::Value& made) {

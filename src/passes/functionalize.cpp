@@ -240,7 +240,7 @@ class Functionalizer {
 
   /// Steps whose result is argument 0: alias, detach, and the results of in-place operators.
   static bool is_identity(const Node& step) {
-    return effect_of(step) == Effect::kWrite || view_op(*step.op).has(ir::kAlias) || step.op->schema.name == "aten::resize_";
+    return effect_of(step) == Effect::kWrite || view_op(*step.op).has(ir::kAlias);
   }
 
   /// `id` now holds `value`: everything above it changes, up to the root.
@@ -289,9 +289,6 @@ class Functionalizer {
     const ValueId now = read(raw);
     const uint32_t version = names_[names_[name_of(raw).index].root.index].version;
     const bool metadata = is_metadata_write(*node.op);
-    if (node.op->schema.name == "aten::resize_" && !(graph_[node.outputs[0]].type.sizes == graph_[now].type.sizes)) {
-      return Status(Code::kUnsupported, "aten::resize_ that changes sizes");
-    }
     if (is_identity(node)) {
       for (const ValueId out : node.outputs) set_current(out, now, version);
     } else if (metadata) {

@@ -66,7 +66,7 @@ ValueId scatter_strided(Builder& b, const NodeView& step, size_t result, ValueId
     b.fail(Status(Code::kUnsupported, str_cat("write through a view made by ", step.op().name)));
     return {};
   }
-  return b.op("aten::as_strided_scatter", {parent, child, layout.sizes, layout.strides, layout.offset});
+  return b.op("pteron::as_strided_scatter", {parent, child, layout.sizes, layout.strides, layout.offset});  // positions count row-major elements
 }
 
 bool is_any_of(std::string_view name, std::initializer_list<std::string_view> names) {

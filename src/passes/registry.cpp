@@ -14,7 +14,8 @@ namespace {
 
 Result<bool> run_decompose(Graph& graph, const PassContext& context) {
   const Keep keep = [&](const ir::Op& op, const ir::Node&) {
-    return op.is_view() || op.has(ir::kAlias) || (!op.kernel.empty() && context.has_kernel && context.has_kernel(op.kernel));
+    const bool core_view = op.is_view() && op.def.decompose == nullptr;
+    return core_view || op.has(ir::kAlias) || (!op.kernel.empty() && context.has_kernel && context.has_kernel(op.kernel));
   };
   return decompose(graph, *context.catalog, keep, context.has_kernel);
 }

@@ -56,11 +56,14 @@ Ids circular(Builder& b, ValueId self, const std::vector<Expr>& pads) {
     const auto dim = static_cast<int64_t>(b.type(self).sizes.size() - 1 - i);
     const Expr size = b.type(self).sizes[static_cast<size_t>(dim)], left = pads[2 * i], right = pads[2 * i + 1];
     if (dim_is(left, 0) && dim_is(right, 0)) continue;
-    Ids parts;
-    if (ir::bounds(left).min > 0) parts.push_back(view::slice_to(b, self, dim, size - left, size));
+    // Negative widths crop first; the wrapped parts come from what is left.
     const Expr from = ir::bounds(left).max < 0 ? -left : Expr(0), to = ir::bounds(right).max < 0 ? size + right : size;
-    parts.push_back(dim_is(from, 0) && to == size ? self : view::slice_to(b, self, dim, from, to));
-    if (ir::bounds(right).min > 0) parts.push_back(view::slice_to(b, self, dim, 0, right));
+    const ValueId center = dim_is(from, 0) && to == size ? self : view::slice_to(b, self, dim, from, to);
+    const Expr width = to - from;
+    Ids parts;
+    if (ir::bounds(left).min > 0) parts.push_back(view::slice_to(b, center, dim, width - left, width));
+    parts.push_back(center);
+    if (ir::bounds(right).min > 0) parts.push_back(view::slice_to(b, center, dim, 0, right));
     self = parts.size() == 1 ? parts[0] : b.op("aten::cat", {std::move(parts), Expr(dim)});
   }
   return {self};
