@@ -1,7 +1,4 @@
-// nonzero, nonzero_static, masked_select, masked_scatter, isin.
-#include <algorithm>
-#include <cmath>
-
+// nonzero, nonzero_static, masked_select, masked_scatter.
 #include "ops/copy.h"
 #include "ops/element.h"
 #include "ops/kernels.h"
@@ -128,78 +125,11 @@ Status masked_scatter(KernelContext& context, const Tensor& self, const Tensor& 
   return ok_status();
 }
 
-bool reads_as_int(DType d) { return is_integral(d, true); }
-
-template <typename N, typename T>
-N number_as(const T& x) {
-  return static_cast<N>(to_math(x));
-}
-
-/// Elements in N (int64 if both sides are integers, double otherwise), sorted in scratch, then looked up.
-template <typename N>
-Status look_up(KernelContext& context, const Tensor* elements, N element, const Tensor* tests, N test, bool invert, Tensor& out) {
-  N* sorted = reinterpret_cast<N*>(context.scratch.data());
-  int64_t count = 0;
-  if (tests == nullptr) {
-    sorted = &test;
-    count = 1;
-  } else {
-    if (context.scratch.size() < static_cast<size_t>(tests->numel()) * sizeof(N)) return Status(Code::kInternal, "isin: scratch is too small");
-    dispatch_real(tests->dtype(), [&]<typename T>() {
-      walk<1>(tests->sizes(), {Sizes(tests->strides())}, 0, tests->numel(), [&](const std::array<int64_t, 1>& at, const Sizes&) {
-        const N x = number_as<N>(tests->as<T>()[at[0]]);
-        if (x == x) sorted[count++] = x;  // NaN equals nothing
-      });
-    });
-    std::sort(sorted, sorted + count);
-  }
-  auto* to = out.as<bool>();
-  if (elements == nullptr) {
-    *to = std::binary_search(sorted, sorted + count, element) != invert;
-    return ok_status();
-  }
-  dispatch_real(elements->dtype(), [&]<typename T>() {
-    context.pool->parallel_for(elements->numel(), 1024, [&](int64_t begin, int64_t end) {
-      walk<2>(elements->sizes(), {Sizes(elements->strides()), Sizes(out.strides())}, begin, end, [&](const std::array<int64_t, 2>& at, const Sizes&) {
-        const N x = number_as<N>(elements->as<T>()[at[0]]);
-        to[at[1]] = (x == x && std::binary_search(sorted, sorted + count, x)) != invert;
-      });
-    });
-  });
-  return ok_status();
-}
-
-Status isin(KernelContext& context, const Tensor* elements, Scalar element, const Tensor* tests, Scalar test, bool invert, Tensor& out) {
-  for (const Tensor* t : {elements, tests}) {
-    if (t != nullptr && (is_complex(t->dtype()) || is_float8(t->dtype()))) return Status(Code::kUnsupported, str_cat("isin of dtype ", dtype_name(t->dtype())));
-  }
-  PTERON_TRY(resize(out, elements == nullptr ? std::span<const int64_t>() : elements->sizes()));
-  const bool ints = (elements == nullptr ? element.is_integral(true) : reads_as_int(elements->dtype())) &&
-                    (tests == nullptr ? test.is_integral(true) : reads_as_int(tests->dtype()));
-  if (ints) return look_up<int64_t>(context, elements, element.to_int(), tests, test.to_int(), invert, out);
-  return look_up<double>(context, elements, element.to_double(), tests, test.to_double(), invert, out);
-}
-
-Status isin_tensors(KernelContext& context, const Tensor& elements, const Tensor& tests, bool, bool invert, Tensor& out) {
-  return isin(context, &elements, {}, &tests, {}, invert, out);
-}
-Status isin_tensor_scalar(KernelContext& context, const Tensor& elements, Scalar test, bool, bool invert, Tensor& out) {
-  return isin(context, &elements, {}, nullptr, test, invert, out);
-}
-Status isin_scalar_tensor(KernelContext& context, Scalar element, const Tensor& tests, bool, bool invert, Tensor& out) {
-  return isin(context, nullptr, element, &tests, {}, invert, out);
-}
-
-size_t isin_workspace(std::span<Value* const> args) { return args[1]->tag == Tag::kTensor ? static_cast<size_t>(args[1]->tensor.numel()) * sizeof(int64_t) : 0; }
-
 constexpr Kernel kTable[] = {
     {"aten::nonzero.out", PTERON_KERNEL(nonzero)},
     {"aten::nonzero_static.out", PTERON_KERNEL(nonzero_static)},
     {"aten::masked_select.out", PTERON_KERNEL(masked_select)},
     {"aten::masked_scatter.out", PTERON_KERNEL(masked_scatter)},
-    {"aten::isin.Tensor_Tensor_out", PTERON_KERNEL(isin_tensors), isin_workspace},
-    {"aten::isin.Tensor_Scalar_out", PTERON_KERNEL(isin_tensor_scalar)},
-    {"aten::isin.Scalar_Tensor_out", PTERON_KERNEL(isin_scalar_tensor), isin_workspace},
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Ops whose result sizes depend on data: nonzero and its forms, masked_select; and what is made of masks: masked_scatter, one_hot, isin.
+// Ops whose result sizes depend on data: nonzero and its forms, masked_select; and what is made of masks: masked_scatter, one_hot.
 #include "ops/catalog.h"
 #include "ops/view/symbolic.h"
 
@@ -75,13 +75,6 @@ Ids decompose_one_hot(Builder& b, const NodeView& n) {
   return {b.op("aten::_to_copy", {b.op("aten::eq.Tensor", {column, range}), DType::kInt64})};
 }
 
-Status infer_isin(InferContext& c) {
-  std::vector<Expr> sizes;
-  if (c.has("elements")) sizes = c.type("elements").sizes;
-  c.add(DType::kBool, std::move(sizes));
-  return ok_status();
-}
-
 constexpr OpDef kTable[] = {
     {.schema = "aten::nonzero(Tensor self) -> Tensor", .infer = infer_nonzero, .kernel = "aten::nonzero.out", .flags = ir::kDataDependent},
     {.schema = "aten::argwhere(Tensor self) -> Tensor", .infer = infer_nonzero, .decompose = decompose_argwhere, .flags = ir::kDataDependent},
@@ -96,15 +89,6 @@ constexpr OpDef kTable[] = {
      .flags = ir::kDataDependent},
     {.schema = "aten::masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor", .infer = infer_masked_scatter, .kernel = "aten::masked_scatter.out"},
     {.schema = "aten::one_hot(Tensor self, int num_classes=-1) -> Tensor", .infer = infer_one_hot, .decompose = decompose_one_hot},
-    {.schema = "aten::isin.Tensor_Tensor(Tensor elements, Tensor test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor",
-     .infer = infer_isin,
-     .kernel = "aten::isin.Tensor_Tensor_out"},
-    {.schema = "aten::isin.Tensor_Scalar(Tensor elements, Scalar test_element, *, bool assume_unique=False, bool invert=False) -> Tensor",
-     .infer = infer_isin,
-     .kernel = "aten::isin.Tensor_Scalar_out"},
-    {.schema = "aten::isin.Scalar_Tensor(Scalar element, Tensor test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor",
-     .infer = infer_isin,
-     .kernel = "aten::isin.Scalar_Tensor_out"},
 };
 
 }  // namespace
