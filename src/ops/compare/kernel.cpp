@@ -30,7 +30,7 @@ constexpr TileTable compare_table() {
 
 #define PTERON_TEST(f, ordered)                  \
   struct f##_fn {                                \
-    static constexpr bool kOrdered = ordered;    \
+    [[maybe_unused]] static constexpr bool kOrdered = ordered; \
     template <typename T>                        \
     static bool apply(T a, T b) {                \
       return binary::f(a, b);                            \

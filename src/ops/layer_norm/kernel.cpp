@@ -289,7 +289,6 @@ Status group_norm_part(KernelContext& c, const Tensor& input, const Tensor* weig
   if (load == nullptr || store == nullptr || store_mean == nullptr || store_rstd == nullptr) return no_dtype(input);
   const Row<P> row{axes, input.view.data, out.view.data, load, store}, channel{spatial, input.view.data, out.view.data, load, store};
   Affine<P> w, b;
-  const Affine<P> none;
   const int64_t shape[] = {channels};
   PTERON_TRY(make_affine(weight, shape, &w));
   PTERON_TRY(make_affine(bias, shape, &b));
