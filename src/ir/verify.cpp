@@ -15,14 +15,6 @@ namespace {
 
 constexpr int kMaxRegionDepth = 100;
 
-/// Copies of views: functional graphs use the views' own names.
-constexpr std::string_view kViewCopies[] = {
-    "aten::alias_copy",  "aten::as_strided_copy", "aten::detach_copy",  "aten::diagonal_copy",         "aten::expand_copy",  "aten::narrow_copy",
-    "aten::permute_copy", "aten::select_copy",    "aten::slice_copy",   "aten::split_copy",            "aten::split_with_sizes_copy",
-    "aten::squeeze_copy", "aten::t_copy",         "aten::transpose_copy", "aten::unbind_copy",         "aten::unfold_copy",  "aten::unsqueeze_copy",
-    "aten::view_copy",
-};
-
 /// Operators whose tensor arguments may be Python numbers (`x + 2` is add.Tensor(x, 2)); sorted, without "aten::". Others ask for the type of
 /// their tensors.
 constexpr std::string_view kNumberOps[] = {
@@ -139,9 +131,6 @@ class Verifier {
     if (dialect_ == Dialect::kImported) return ok_status();
     if (op.functional != nullptr || std::any_of(op.schema.args.begin(), op.schema.args.end(), [](const SchemaArg& a) { return a.written; })) {
       return wrong("an in-place operator in a functional graph");
-    }
-    for (const std::string_view copy : kViewCopies) {
-      if (op.schema.name == copy) return wrong("the copying form of a view in a functional graph");
     }
     if (dialect_ == Dialect::kFunctional) return ok_status();
     if (!op.known) return wrong("an unknown operator in the profile");
