@@ -182,7 +182,7 @@ inline float trig_of(float r, int32_t quadrant) {
 }
 }  // namespace detail
 
-/// Largest |x| that sin and cos here reduce accurately; beyond it use the C library in double.
+/// Largest |x| that sin, cos and tan here reduce accurately; beyond it use the C library in double.
 inline constexpr float kMaxTrig = 1e9f;
 
 inline float sin(float x) {
@@ -194,6 +194,13 @@ inline float cos(float x) {
   int32_t q;
   const float r = detail::reduce_trig(x, &q);
   return detail::trig_of(r, q + 1);
+}
+
+inline float tan(float x) {
+  int32_t q;
+  const float r = detail::reduce_trig(x, &q);
+  const float s = detail::trig_of(r, 0), c = detail::trig_of(r, 1);
+  return (q & 1) != 0 ? -c / s : s / c;
 }
 
 inline double exp(double x) { return std::exp(x); }

@@ -63,10 +63,12 @@ struct Silu {
     return x / (T(1) + math::exp(-x));
   }
 };
-struct Mish {
+struct Mish {  // tanh(log(1 + e)) = n / (n + 2) with n = e * (e + 2); from x = 20 on it rounds to 1
   template <typename T>
   static T apply(T x, const Numbers&) {
-    return x * math::tanh(math::log1p(math::exp(x)));
+    const T e = math::exp(x > T(20) ? T(20) : x);
+    const T n = e * (e + T(2));
+    return x * (n / (n + T(2)));
   }
 };
 template <typename T>

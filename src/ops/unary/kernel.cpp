@@ -115,12 +115,20 @@ Status run_unary(KernelContext& context, const Tensor& self, Tensor& out, const 
 #include "ops/unary/rows.inc"
 #undef UNARY
 
-// sin and cos: fast for the usual range, the C library when an argument needs a longer reduction of pi.
-template <bool is_sin>
+// sin, cos and tan: fast for the usual range, the C library when an argument needs a longer reduction of pi.
+enum class Wave : uint8_t { kSin, kCos, kTan };
+template <Wave wave>
 struct Trig {
   template <typename T>
   static T apply(T x) {
-    return is_sin ? std::sin(x) : std::cos(x);
+    if constexpr (wave == Wave::kSin) return std::sin(x);
+    if constexpr (wave == Wave::kCos) return std::cos(x);
+    if constexpr (wave == Wave::kTan) return std::tan(x);
+  }
+  static float fast(float x) {
+    if constexpr (wave == Wave::kSin) return math::sin(x);
+    if constexpr (wave == Wave::kCos) return math::cos(x);
+    if constexpr (wave == Wave::kTan) return math::tan(x);
   }
   static void tile(int64_t n, void* const* out, const void* const* in, const void*) {
     float* to = static_cast<float*>(out[0]);
@@ -132,7 +140,7 @@ struct Trig {
       return;
     }
     PTERON_VECTORIZE
-    for (int64_t i = 0; i < n; ++i) to[i] = is_sin ? math::sin(a[i]) : math::cos(a[i]);
+    for (int64_t i = 0; i < n; ++i) to[i] = fast(a[i]);
   }
   static constexpr TileTable table() {
     TileTable t = same_table<Trig, double, CFloat, CDouble>();
@@ -140,10 +148,12 @@ struct Trig {
     return t;
   }
 };
-constexpr TileTable kSin = Trig<true>::table();
-constexpr TileTable kCos = Trig<false>::table();
+constexpr TileTable kSin = Trig<Wave::kSin>::table();
+constexpr TileTable kCos = Trig<Wave::kCos>::table();
+constexpr TileTable kTan = Trig<Wave::kTan>::table();
 Status sin_kernel(KernelContext& context, const Tensor& self, Tensor& out) { return run_unary(context, self, out, kSin, Domain::kFloat); }
 Status cos_kernel(KernelContext& context, const Tensor& self, Tensor& out) { return run_unary(context, self, out, kCos, Domain::kFloat); }
+Status tan_kernel(KernelContext& context, const Tensor& self, Tensor& out) { return run_unary(context, self, out, kTan, Domain::kFloat); }
 
 // abs and angle: complex numbers give real results.
 struct Abs {
@@ -366,6 +376,7 @@ constexpr runtime::Kernel kRows[] = {
     {"aten::round.decimals_out", PTERON_KERNEL(round_decimals_kernel)},
     {"aten::sin.out", PTERON_KERNEL(sin_kernel)},
     {"aten::square.out", PTERON_KERNEL(square_kernel)},
+    {"aten::tan.out", PTERON_KERNEL(tan_kernel)},
 };
 
 }  // namespace

@@ -81,6 +81,7 @@ constexpr ir::OpDef kRows[] = {
     {.schema = "aten::sin(Tensor self) -> Tensor", .infer = infer_float_like_self, .kernel = "aten::sin.out"},
     {.schema = "aten::square(Tensor self) -> Tensor", .infer = infer_square, .kernel = "aten::square.out"},
     {.schema = "aten::special_ndtr(Tensor self) -> Tensor", .infer = infer_float_like_self, .decompose = decompose_ndtr},
+    {.schema = "aten::tan(Tensor self) -> Tensor", .infer = infer_float_like_self, .kernel = "aten::tan.out"},
 };
 
 }  // namespace

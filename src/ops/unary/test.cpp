@@ -93,6 +93,8 @@ TEST(Math, FloatFunctionsStayWithinThreeUnits) {
   EXPECT_LT(max_ulp(math::tanh, std::tanh, -12.0f, 12.0f), 3.0);
   EXPECT_LT(max_ulp(math::erf, std::erf, -5.0f, 5.0f), 3.0);
   EXPECT_LT(max_ulp(math::sin, std::sin, -1e5f, 1e5f), 2.0);
+  EXPECT_LT(max_ulp(math::tan, std::tan, -1.5f, 1.5f), 4.0);
+  EXPECT_LT(max_ulp(math::tan, std::tan, -1e4f, 1e4f), 4.0);
   EXPECT_LT(max_ulp(math::cos, std::cos, -1e8f, 1e8f), 2.0);
 }
 
