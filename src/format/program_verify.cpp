@@ -346,10 +346,8 @@ class ProgramVerifier {
       if (count_of(root.mutable_data_segments()) == 0) return invalid(str_cat("tensor with initial state ", index, ", but the program has no such data"));
       return check_place(*root.mutable_data_segments()->Get(0), index, bytes, "initial state");
     }
+    if (constants_in_segment(root)) return check_place(*root.constant_segment(), index, bytes, "constant");
     const uint32_t inline_count = count_of(root.constant_buffer());
-    if (root.constant_segment() != nullptr && count_of(root.constant_segment()->offsets()) > 0 && inline_count == 0) {
-      return check_place(*root.constant_segment(), index, bytes, "constant");
-    }
     if (index >= inline_count) return invalid(index_text("constant: data", index, inline_count));
     const uint64_t stored = count_of(root.constant_buffer()->Get(index)->storage());
     if (bytes > stored) return invalid(str_cat("constant ", index, ": ", bytes, " bytes are expected, ", stored, " are stored"));

@@ -24,6 +24,10 @@ bool is_external(const wire::pte::Tensor& tensor) {
   return extra != nullptr && extra->location() == wire::pte::TensorDataLocation::EXTERNAL;
 }
 
+bool constants_in_segment(const wire::pte::Program& root) {
+  return root.constant_segment() != nullptr && count_of(root.constant_segment()->offsets()) > 1;
+}
+
 int ProgramView::find_plan(std::string_view name) const {
   for (uint32_t i = 0; i < plan_count(); ++i) {
     if (text_of(plan(i).name()) == name) return static_cast<int>(i);
@@ -40,8 +44,8 @@ std::span<const std::byte> ProgramView::segment(uint32_t index) const {
 std::span<const std::byte> ProgramView::constant(const wire::pte::Tensor& tensor) const {
   const uint64_t size = tensor_bytes(tensor);
   if (size == 0) return {};
-  const auto* places = root_->constant_segment();
-  if (places != nullptr && count_of(places->offsets()) > 0 && count_of(root_->constant_buffer()) == 0) {
+  if (constants_in_segment(*root_)) {
+    const auto* places = root_->constant_segment();
     return segment(places->segment_index()).subspan(places->offsets()->Get(tensor.data_buffer_idx()), size);
   }
   return bytes_of(root_->constant_buffer()->Get(tensor.data_buffer_idx())->storage()).first(size);

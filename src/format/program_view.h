@@ -97,6 +97,9 @@ uint64_t tensor_bytes(const wire::pte::Tensor& tensor);
 /// True if the tensor's bytes come from a data file under extra_tensor_info()->fully_qualified_name().
 bool is_external(const wire::pte::Tensor& tensor);
 
+/// True if constants lie in the constant segment; old files have them in constant_buffer. One offset is the placeholder alone.
+bool constants_in_segment(const wire::pte::Program& root);
+
 /// Checks a whole .pte. `file` must stay alive and unchanged while the view is used.
 /// Errors: kInvalidFile (what was expected, found and where), kOutOfMemory.
 Result<ProgramView> verify_program(std::span<const std::byte> file);
