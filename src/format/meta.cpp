@@ -186,7 +186,10 @@ class MetaReader {
     out.text = text(w.text());
     const uint32_t count = count_of(w.ops());
     if (w.ops() == nullptr || w.operands() == nullptr) missing_ = true;
-    if (reinterpret_cast<uintptr_t>(items_of(w.operands()).data()) % alignof(int64_t) != 0) unknown_ = true;
+    if (reinterpret_cast<uintptr_t>(items_of(w.operands()).data()) % alignof(int64_t) != 0) {
+      unknown_ = true;
+      return out;
+    }
     // Lists of different length leave no steps: not well formed, refused later.
     if (count != count_of(w.operands()) || !spend(uint64_t{count} * 9)) return out;
     for (uint32_t i = 0; i < count; ++i) out.steps.push_back({static_cast<DimOp>(w.ops()->Get(i)), w.operands()->Get(i)});

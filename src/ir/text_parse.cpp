@@ -1,5 +1,6 @@
 // Parser of the text form: programs, graphs, statements, arguments.
 #include <algorithm>
+#include <cmath>
 #include <charconv>
 #include <cstring>
 
@@ -45,7 +46,7 @@ bool parse_element(Lexer& lexer, DType dtype, std::byte* out) {
     bool is_int = false;
     if (!lexer.number(integer, decimal, &is_int)) return false;
     if (is_int) *decimal = static_cast<double>(*integer);
-    else *integer = static_cast<int64_t>(std::clamp(*decimal, -9e18, 9e18));
+    else *integer = std::isnan(*decimal) ? 0 : static_cast<int64_t>(std::clamp(*decimal, -9e18, 9e18));
     return true;
   };
   bool good = true;

@@ -40,7 +40,9 @@ class MethodBuilder {
     PTERON_TRY(make_code());
     PTERON_TRY(make_scratch());
     save_rebound_values();
-    for (const InitialState& initial : made_->initial_states) std::memcpy(initial.target, initial.bytes.data(), initial.bytes.size());
+    for (const InitialState& initial : made_->initial_states) {
+      if (!initial.bytes.empty()) std::memcpy(initial.target, initial.bytes.data(), initial.bytes.size());
+    }
     return std::move(made_);
   }
 
