@@ -382,7 +382,9 @@ void Method::reset() {
     Buffer& arena = state_->memory[i];
     if (!arena.empty()) std::memset(arena.data(), 0, arena.size());
   }
-  for (const runtime::InitialState& initial : state_->initial_states) std::memcpy(initial.target, initial.bytes.data(), initial.bytes.size());
+  for (const runtime::InitialState& initial : state_->initial_states) {
+    if (!initial.bytes.empty()) std::memcpy(initial.target, initial.bytes.data(), initial.bytes.size());
+  }
   for (InputSlot& slot : state_->inputs) {
     slot.set = slot.tag != Tag::kTensor && slot.tag != Tag::kInt && slot.tag != Tag::kDouble && slot.tag != Tag::kBool;
   }
