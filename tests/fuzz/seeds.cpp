@@ -146,7 +146,7 @@ Bytes model_json(std::string_view name) {
 }
 
 void put(Bytes& out, uint64_t value, int count) {
-  for (int i = 0; i < count; ++i) out.push_back(static_cast<std::byte>(value >> (8 * i)));
+  for (int i = 0; i < count; ++i) out.push_back(static_cast<std::byte>(i < 8 ? value >> (8 * i) : 0));
 }
 
 void put(Bytes& out, std::span<const std::byte> bytes) { out.insert(out.end(), bytes.begin(), bytes.end()); }
