@@ -20,6 +20,27 @@ std::string without_double_underscore_i(std::string_view name) {
   return str_cat("aten::__", name.substr(kPrefix.size()));
 }
 
+/// The functional operator behind an out variant ("aten::mul.out"): the one that this kernel computes. Single tensor results only.
+const Op* find_by_kernel(const Catalog& catalog, std::string_view name) {
+  if (name.find("out") == std::string_view::npos) return nullptr;
+  for (const Op* op : catalog.all()) {
+    const auto& returns = op->schema.returns;
+    if (op->kernel == name && returns.size() == 1 && returns[0].type.base == BaseType::kTensor && !returns[0].type.list) return op;
+  }
+  return nullptr;
+}
+
+/// The argument that an out variant has behind those of the functional operator.
+SchemaArg out_argument() {
+  SchemaArg arg;
+  arg.name = "out";
+  arg.type.base = BaseType::kTensor;
+  arg.keyword_only = true;
+  arg.alias = "a";
+  arg.written = true;
+  return arg;
+}
+
 }  // namespace
 
 const Op* OperatorTable::find(const std::string& name) {
@@ -35,6 +56,7 @@ const Op* OperatorTable::find(const std::string& name) {
   const size_t dot = name.find('.', name.find("::") == std::string::npos ? 0 : name.find("::"));
   if (functional != nullptr && !functional->schema.args.empty()) {
     op->schema = functional->schema;
+    op->schema.args[0].name = "self";  // whatever the functional one calls it (dropout: input)
     op->schema.args[0].written = true;
     op->schema.args[0].alias = "a";
     if (!op->schema.returns.empty()) {
@@ -42,6 +64,10 @@ const Op* OperatorTable::find(const std::string& name) {
       op->schema.returns[0].written = true;
     }
     op->functional = functional;
+  } else if (const Op* behind = find_by_kernel(*catalog_, name); behind != nullptr) {
+    op->schema = behind->schema;
+    op->schema.args.push_back(out_argument());
+    op->functional = behind;
   } else {
     op->known = false;
   }

@@ -17,6 +17,13 @@ bool is_metadata_write(const Op& op) {
 
 const Op& view_op(const Op& op) { return op.functional != nullptr ? *op.functional : op; }
 
+size_t written_argument(const Op& op) {
+  for (size_t i = 0; i < op.schema.args.size(); ++i) {
+    if (op.schema.args[i].written) return i;
+  }
+  return 0;
+}
+
 Effect effect_of(const Node& node) {
   const Op& op = *node.op;
   if (op.is_view() || op.has(ir::kAlias) || is_metadata_write(op)) return Effect::kView;
@@ -58,6 +65,7 @@ const Op* in_place_op(ir::Program& program, const ir::Catalog& catalog, std::str
   auto made = std::make_unique<Op>();
   made->schema = functional->schema;
   made->schema.name += "_";
+  made->schema.args[0].name = "self";
   made->schema.args[0].written = true;
   made->name = std::string(name);
   made->functional = functional;

@@ -9,7 +9,10 @@
 
 namespace pteron::passes {
 
-/// What a node does to the memory of argument 0.
+/// Position of the argument that an operator with Op::functional overwrites: 0 for in-place ones, the last for out variants.
+size_t written_argument(const ir::Op& op);
+
+/// What a node does to the memory of argument 0 (of its out argument, for out variants).
 enum class Effect : uint8_t {
   kNone,     ///< results are new
   kView,     ///< results share the memory of argument 0 (views, alias, detach, metadata changes in place)

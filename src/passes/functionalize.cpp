@@ -80,7 +80,8 @@ class Functionalizer {
   }
 
   static ValueId target_of(const Node& node) {
-    const auto* id = node.args.empty() ? nullptr : std::get_if<ValueId>(&node.args[0]);
+    const size_t at = node.op->functional != nullptr ? written_argument(*node.op) : 0;
+    const auto* id = at >= node.args.size() ? nullptr : std::get_if<ValueId>(&node.args[at]);
     return id == nullptr ? ValueId{} : *id;
   }
 
@@ -218,9 +219,19 @@ class Functionalizer {
     return names_[id.index].current;
   }
 
+  /// as_strided speaks of memory: its argument must have the strides that the archive had.
+  ValueId with_layout(const Node& step, ValueId traced, ValueId now) {
+    if (view_op(*step.op).schema.name != "aten::as_strided") return now;
+    const TensorType& wanted = graph_[traced].type;
+    if (graph_[now].type.strides == wanted.strides) return now;
+    if (ir::is_contiguous(wanted)) return builder_.op("aten::clone", {now, ir::MemoryFormat::kContiguous});
+    builder_.fail(Status(Code::kUnsupported, "aten::as_strided of a tensor that is not row-major, after writes"));
+    return now;
+  }
+
   void replay(ValueId id, uint32_t version) {
     const Name name = names_[id.index];
-    const ValueId parent = names_[name.parent.index].current;
+    const ValueId parent = with_layout(graph_[name.step], name.parent, names_[name.parent.index].current);
     const Node& step = graph_[name.step];
     if (is_identity(step)) {
       set_current(id, parent, version);
@@ -252,7 +263,7 @@ class Functionalizer {
       const Name name = names_[at.index];
       const Node& step = graph_[name.step];
       if (!is_identity(step)) {
-        const ValueId parent_value = current_of(name.parent);
+        const ValueId parent_value = with_layout(step, name.parent, current_of(name.parent));
         value = invert_view(builder_, graph_[name.step], name.result, parent_value, value);
         if (!value.valid()) return;
       }
@@ -300,6 +311,7 @@ class Functionalizer {
     } else {
       // Replays of this step need its other arguments as they are; argument 0 is set anew each time.
       for (Arg& arg : node.args) ir::for_each_value(arg, [&](ValueId& value) { value = read(value); });
+      node.args[0] = with_layout(node, name_of(raw), std::get<ValueId>(node.args[0]));
       order_.push_back(id);
       for (const ValueId out : node.outputs) set_current(out, out, version);
     }
@@ -314,13 +326,24 @@ class Functionalizer {
     std::vector<Arg> args = node.args;
     for (Arg& arg : args) ir::for_each_value(arg, [&](ValueId& value) { value = read(value); });
     const TensorType wanted = graph_[read(target)].type;
+    args.resize(node.op->functional->schema.args.size());  // without the out argument
+    const bool is_out = written_argument(*node.op) >= args.size();
     ValueId value = node.op->schema.name == "aten::copy_" ? copied(args) : builder_.op(node.op->functional->name, std::move(args));
     if (!builder_.status().ok()) return ok_status();
+    if (is_out && differ(graph_[value].type, wanted)) return Status(Code::kUnsupported, str_cat(graph_[id].op->name, ": an out tensor of another shape"));
     value = fitted(value, wanted);
     write(target, value);
     const uint32_t version = names_[names_[target.index].root.index].version;
     for (const ValueId out : graph_[id].outputs) set_current(out, value, version);
     return ok_status();
+  }
+
+  static bool differ(const TensorType& a, const TensorType& b) {
+    if (a.sizes.size() != b.sizes.size()) return true;
+    for (size_t d = 0; d < a.sizes.size(); ++d) {
+      if (ir::dim_differ(a.sizes[d], b.sizes[d])) return true;
+    }
+    return false;
   }
 
   /// copy_(self, src): src itself, once cast and broadcast.

@@ -57,11 +57,12 @@ ValueId unsplit(Builder& b, const Node& step, int64_t dim, size_t result, ValueI
   return b.op("aten::slice_scatter", {parent, child, Expr(static_cast<int64_t>(at)), start, end, Expr(1)});
 }
 
-/// Any other view, by its place in the parent's memory.
+/// Any other view, by its place in the parent as a row-major tensor.
 ValueId scatter_strided(Builder& b, const NodeView& step, size_t result, ValueId parent, ValueId child) {
+  if (!ir::is_contiguous(b.type(parent))) parent = b.op("aten::clone", {parent, ir::MemoryFormat::kContiguous});
   const TensorType& type = b.type(parent);
   ir::ViewLayout layout;
-  const ir::ViewLayout input{type.sizes, type.strides, 0};
+  const ir::ViewLayout input{type.sizes, ir::contiguous_strides_of(type.sizes), 0};
   if (step.op().def.view == nullptr || !step.op().def.view(step, input, result, &layout)) {
     b.fail(Status(Code::kUnsupported, str_cat("write through a view made by ", step.op().name)));
     return {};
@@ -106,7 +107,7 @@ ValueId invert_view(Builder& b, const Node& step, size_t result, ValueId parent,
   }
   if (name == "transpose") return b.op("aten::transpose.int", {child, view.expr("dim0"), view.expr("dim1")});
   if (name == "permute") return unpermute(b, view, rank, child);
-  if (name == "expand") return unexpand(b, parent, child);
+  if (is_any_of(name, {"expand", "expand_as", "broadcast_to"})) return unexpand(b, parent, child);
   if (name == "slice") {
     return b.op("aten::slice_scatter", {parent, child, view.expr("dim"), view.arg("start"), view.arg("end"), view.expr("step")});
   }
