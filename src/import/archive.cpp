@@ -179,7 +179,11 @@ Result<ir::Constant> PayloadTable::make(const Archive& archive, std::string_view
   PTERON_ASSIGN(ZipBytes payload, archive.zip().read(*entry, false));
   constant.owner = payload.owner;
   constant.data = payload.bytes.data();
-  if (numel == 0) return constant;
+  if (numel == 0) {
+    static constexpr std::byte kNothing{};
+    if (constant.data == nullptr) constant.data = &kNothing;
+    return constant;
+  }
   if (payload.bytes.empty()) {
     constant.data = nullptr;
     constant.lazy = [name = constant.name]() -> Result<Buffer> {

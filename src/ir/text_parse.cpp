@@ -231,7 +231,7 @@ class GraphParser {
   }
 
   std::byte* new_buffer(uint64_t bytes, Constant* constant) {
-    auto made = Buffer::create_zeroed(bytes);
+    auto made = Buffer::create_zeroed(std::max<uint64_t>(bytes, 1));  // data of an empty constant is not null either
     if (!made.ok()) {
       lexer_.fail(std::move(made).status());
       return nullptr;

@@ -100,6 +100,7 @@ std::string hash_text(std::span<const std::byte> bytes) {
 
 /// "= {1.0,2.0}", "= hash 0123..", "= lazy", or nothing if the bytes are unknown.
 std::string contents_text(const Constant& constant, const PrintOptions& options) {
+  if (constant.numel() == 0) return " = {}";
   if (constant.data == nullptr) {
     if (!constant.hash.empty()) return str_cat(" = hash ", constant.hash);
     return constant.lazy ? " = lazy" : " = unknown";

@@ -91,6 +91,7 @@ TEST(Text, EveryKindOfThing) {
       "const 5: f32[1000000000] \"fake\" parameter = lazy\n"
       "const 6: u64[1] = {18446744073709551615}\n"
       "const 7: bool[2] = {true,false}\n"
+      "const 8: f32[0,3] \"none\" = {}\n"
       "method \"forward\"\n"
       "  inputs \"[1, \\\"x\\\"]\"\n"
       "  outputs \"null\"\n"

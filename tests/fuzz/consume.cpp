@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/check.h"
 #include "base/mapped_file.h"
 #include "base/zip.h"
 #include "format/data_file.h"
@@ -13,6 +14,10 @@
 #include "format/program_view.h"
 #include "fuzz/seeds.h"
 #include "import/import.h"
+#include "import/pickle.h"
+#include "import/sample_inputs.h"
+#include "ir/text.h"
+#include "ir/verify.h"
 #include "ops/catalog.h"
 #include "pteron/program.h"
 #include "tensor/npy.h"
@@ -120,6 +125,14 @@ bool run_method(Program& program, std::string_view name) {
   return true;
 }
 
+/// The bytes as a file in a heap buffer of exactly their size; null if there is no memory.
+std::shared_ptr<FileBytes> file_of(std::span<const std::byte> bytes) {
+  auto buffer = Buffer::create(bytes.size());
+  if (!buffer.ok()) return nullptr;
+  if (!bytes.empty()) std::memcpy(buffer->data(), bytes.data(), bytes.size());
+  return FileBytes::from_buffer(std::move(*buffer));
+}
+
 void touch_tensors(std::span<const NamedTensor> tensors) {
   for (const NamedTensor& tensor : tensors) {
     MemorySink sink;
@@ -210,14 +223,47 @@ bool consume_zip(std::span<const std::byte> bytes) {
 
 bool consume_archive(std::span<const std::byte> bytes) {
   static const Result<ir::Catalog> catalog = ops::make_catalog();
-  if (!catalog.ok()) return false;
-  auto buffer = Buffer::create(bytes.size());
-  if (!buffer.ok()) return false;
-  if (!bytes.empty()) std::memcpy(buffer->data(), bytes.data(), bytes.size());
+  auto file = file_of(bytes);
+  if (!catalog.ok() || file == nullptr) return false;
   ir::Program program;
-  return importer::import_archive(FileBytes::from_buffer(std::move(*buffer)), *catalog, {}, program).ok();
+  return importer::import_archive(std::move(file), *catalog, {}, program).ok();
 }
 
 bool consume_model_json(std::span<const std::byte> bytes) { return consume_archive(build_archive(bytes)); }
+
+bool consume_sample_inputs(std::span<const std::byte> bytes) {
+  auto file = file_of(bytes);
+  if (file == nullptr) return false;
+  const auto inputs = importer::read_sample_inputs(std::move(file), "");
+  if (!inputs.ok()) return false;
+  for (const importer::SampleInput& input : *inputs) {
+    touch(input.path);
+    const auto* tensor = std::get_if<ir::Constant>(&input.value);
+    if (tensor == nullptr || tensor->size_bytes() > kMaxRunBytes) continue;
+    TensorView view = make_contiguous_view(tensor->dtype, tensor->sizes, const_cast<std::byte*>(tensor->data));
+    std::copy(tensor->strides.begin(), tensor->strides.end(), view.stride_array.begin());
+    MemorySink sink;
+    if (write_row_major(view, sink).ok()) touch(sink.bytes());
+  }
+  return true;
+}
+
+bool consume_pickle(std::span<const std::byte> bytes) {
+  importer::PickleArena arena;
+  return importer::read_pickle(bytes, arena).ok();
+}
+
+bool consume_ir_text(std::span<const std::byte> bytes) {
+  static const auto catalog = ops::make_catalog();
+  ir::Program program;
+  if (!catalog.ok() || !ir::parse({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, *catalog, program).ok()) return false;
+  if (!ir::verify(program, ir::Dialect::kImported).ok()) return false;
+  const std::string first = ir::print(program);
+  ir::Program again;
+  const Status status = ir::parse(first, *catalog, again);
+  PTERON_CHECK(status.ok());
+  PTERON_CHECK(ir::print(again) == first);
+  return true;
+}
 
 }  // namespace pteron::fuzz

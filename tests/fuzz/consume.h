@@ -25,5 +25,11 @@ bool consume_zip(std::span<const std::byte> bytes);
 bool consume_archive(std::span<const std::byte> bytes);
 /// import: the bytes are the model.json of an otherwise well-formed archive.
 bool consume_model_json(std::span<const std::byte> bytes);
+/// import: the sample inputs of a .pt2 archive.
+bool consume_sample_inputs(std::span<const std::byte> bytes);
+/// import: the pickle inside sample inputs.
+bool consume_pickle(std::span<const std::byte> bytes);
+/// ir: text form. What parses and verifies must print to a text that reads back as itself (else this aborts).
+bool consume_ir_text(std::span<const std::byte> bytes);
 
 }  // namespace pteron::fuzz

@@ -15,6 +15,9 @@
 #include "format/meta.h"
 #include "format/sample_program.h"
 #include "fuzz/consume.h"
+#include "import/import.h"
+#include "ir/text.h"
+#include "ops/catalog.h"
 #include "tensor/npy.h"
 #include "tensor/safetensors.h"
 
@@ -132,6 +135,43 @@ const FileBytes& sample_archive(std::string_view name) {
 
 Bytes copy_of(std::span<const std::byte> bytes) { return {bytes.begin(), bytes.end()}; }
 
+/// The pickle inside an archive's sample inputs.
+Bytes sample_pickle(std::string_view name) {
+  auto zip = ZipFile::open(sample_archive(name).bytes(), nullptr);
+  PTERON_CHECK(zip.ok());
+  for (const ZipEntry& entry : zip->entries()) {
+    if (!entry.name.ends_with("sample_inputs/model.pt")) continue;
+    auto nested = zip->read(entry, true);
+    PTERON_CHECK(nested.ok());
+    auto inner = ZipFile::open(nested->bytes, nested->owner);
+    PTERON_CHECK(inner.ok());
+    const ZipEntry* pickle = inner->find("archive/data.pkl");
+    PTERON_CHECK(pickle != nullptr);
+    return copy_of(inner->read(*pickle, true)->bytes);
+  }
+  PTERON_CHECK(false);
+  return {};
+}
+
+/// An imported archive as IR text.
+Bytes ir_text(std::string_view name) {
+  const auto catalog = ops::make_catalog();
+  auto file = FileBytes::map(str_cat(PTERON_SAMPLES, "/", name, "/model.pt2"));
+  ir::Program program;
+  PTERON_CHECK(catalog.ok() && file.ok() && importer::import_archive(std::move(*file), *catalog, {}, program).ok());
+  return copy_of(bytes_of(ir::print(program)));
+}
+
+/// Every construct of the text form once.
+constexpr std::string_view kText =
+    "symbol s77: int in [2,64]\nsymbol f: float\nconst 0: f32[2,2]{1,2} \"w\" parameter = {1.0,-2.5,inf,nan}\n"
+    "const 1: i64[] \"steps\" buffer mutable = {-9223372036854775808}\nconst 2: bf16[32] \"big\" = hash 0123456789abcdef\n"
+    "method \"forward\"\ngraph(x: f32[2*s77,3]{1,2*s77}, %s77: f32[s77] as \"user\", k = 5, m: scalar(3+s77//2)) {\n"
+    "  state c: i64[] \"steps\" = const 1\n  w = const 0\n  y = aten::relu(x) as \"n\" at \"net.py:42\" in \"layers.0\"\n"
+    "  g: none, %\"odd name\": f32[3]@cuda:0 = mylib::thing.special(w, [], [1,max(s77,9)], complex(1.0,nan), true, none, dtype:f16)\n"
+    "  r: f32[1] = higher_order::cond(s77<4, [y]) regions [\n    graph(x: f32[1]) { return x },\n    graph(x: f32[1]) { return x }\n  ]\n"
+    "  write state \"steps\" = c\n  write input 0 = y\n  return r, s77, -0.0, \"s\", none, %s77, trunc(0.5*float(s77))\n}\n";
+
 Bytes model_json(std::string_view name) {
   auto zip = ZipFile::open(sample_archive(name).bytes(), nullptr);
   PTERON_CHECK(zip.ok());
@@ -220,6 +260,9 @@ std::vector<Kind> all_kinds() {
       {"zip", consume_zip, {npz_file(), archive}, true},
       {"archive", consume_archive, {archive}, true},
       {"model_json", consume_model_json, {model_json("mlp_bfloat16")}, true},
+      {"sample_inputs", consume_sample_inputs, {archive}, true},
+      {"pickle", consume_pickle, {sample_pickle("add.f32.32")}, true},
+      {"ir_text", consume_ir_text, {ir_text("add.f32.32"), copy_of(bytes_of(kText))}, false},
   };
 }
 
