@@ -79,8 +79,7 @@ Result<Placement> MethodEmitter::result_slot(const ir::Value& value) {
   }
   Placement slot;
   slot.root = kNoRoot;
-  const ir::ExprType type = value.scalar.type();
-  slot.value = type == ir::ExprType::kFloat ? add_value(0.0) : type == ir::ExprType::kBool ? add_value(false) : add_value(int64_t{0});
+  slot.value = scalar_slot(value.scalar.type());
   if (value.scalar.is_symbol()) define_symbol(value.scalar, slot.value);
   return slot;
 }

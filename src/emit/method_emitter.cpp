@@ -201,8 +201,7 @@ Status MethodEmitter::emit_inputs() {
     }
     const ir::Value& value = method_.graph[input.value];
     if (value.kind == ir::ValueKind::kScalar) {
-      const ir::ExprType type = value.scalar.type();
-      const int32_t slot = type == ir::ExprType::kFloat ? add_value(0.0) : type == ir::ExprType::kBool ? add_value(false) : add_value(int64_t{0});
+      const int32_t slot = scalar_slot(value.scalar.type());
       plan_.inputs.push_back(slot);
       define_symbol(value.scalar, slot);
       continue;
@@ -400,8 +399,7 @@ Status MethodEmitter::emit_call(const ir::Graph& graph, const ir::Node& node) {
   for (const ValueId id : node.outputs) {
     const ir::Value& out = graph[id];
     if (out.kind == ir::ValueKind::kScalar) {
-      const ir::ExprType type = out.scalar.type();
-      const int32_t slot = type == ir::ExprType::kFloat ? add_value(0.0) : type == ir::ExprType::kBool ? add_value(false) : add_value(int64_t{0});
+      const int32_t slot = scalar_slot(out.scalar.type());
       outs.push_back(slot);
       if (out.scalar.is_symbol()) {
         define_symbol(out.scalar, slot);

@@ -117,6 +117,8 @@ class MethodEmitter {
   int32_t double_value(double value);
   int32_t string_value(const std::string& value);
   int32_t add_value(format::ValueSpec value);
+  /// A slot of its own that instructions or the caller fill.
+  int32_t scalar_slot(ir::ExprType type);
   int32_t int_list(std::vector<int64_t> items);
   Result<int32_t> expr_value(ir::Expr e);
   Result<int32_t> expr_as(ir::Expr e, ir::BaseType base);

@@ -12,10 +12,23 @@ using ir::Expr;
 using ir::ExprOp;
 using ir::ExprType;
 
+namespace {
+
+/// Zero of a scalar type, as the first value of a slot.
+format::ValueSpec empty_slot(ExprType type) {
+  if (type == ExprType::kFloat) return 0.0;
+  if (type == ExprType::kBool) return false;
+  return int64_t{0};
+}
+
+}  // namespace
+
 int32_t MethodEmitter::add_value(format::ValueSpec value) {
   plan_.values.push_back(std::move(value));
   return static_cast<int32_t>(plan_.values.size() - 1);
 }
+
+int32_t MethodEmitter::scalar_slot(ExprType type) { return add_value(empty_slot(type)); }
 
 int32_t MethodEmitter::null_value() {
   if (null_ < 0) null_ = add_value(format::NullValue{});
@@ -120,12 +133,6 @@ constexpr PrimName kPrims[] = {
     {ExprOp::kLe, "executorch_prim::le.Scalar", 2},         {ExprOp::kNot, "executorch_prim::sym_not.Scalar", 1},
     {ExprOp::kIte, "executorch_prim::sym_ite.Scalar", 3},
 };
-
-format::ValueSpec empty_slot(ExprType type) {
-  if (type == ExprType::kFloat) return 0.0;
-  if (type == ExprType::kBool) return false;
-  return int64_t{0};
-}
 
 }  // namespace
 
