@@ -136,6 +136,8 @@ class Resolver {
       made = {b.op("aten::clone", {node.args[0]})};
       return Rewrite::kReplace;
     }
+    // They count in memory: said in terms of its owner while the archive's views still stand.
+    if (op.schema.name == "aten::as_strided" || op.schema.name == "aten::as_strided_scatter") return composite(b, node, made);
     const Row* row = find_row(op);
     const bool decided = row != nullptr && (row->kind == Kind::kReshape || row->kind == Kind::kContiguous || row->kind == Kind::kTo);
     if (row == nullptr || (op.is_view() && !decided) || node.outputs.empty() || node.args.empty()) return Rewrite::kKeep;

@@ -5,6 +5,8 @@
 
 namespace pteron::ops::view {
 
+/// Layout of pteron::as_strided: strides and offset count in the row-major order of self's elements.
+Status shape_as_strided_elements(const NodeView& n, size_t, Layout& v, bool* aliases);
 Status infer_as_strided_scatter(InferContext& c);
 Status infer_resize(InferContext& c);
 Status infer_resize_as(InferContext& c);
