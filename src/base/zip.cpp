@@ -176,7 +176,7 @@ Result<ZipBytes> inflate_entry(std::span<const std::byte> stored, const ZipEntry
   if (answer != Z_STREAM_END || written != entry.size_bytes) {
     return invalid(str_cat("zip entry ", entry.name, ": deflated data is damaged (", written, " of ", entry.size_bytes, " bytes)"));
   }
-  return ZipBytes{buffer->span(), buffer};
+  return ZipBytes{buffer->span(), 0, buffer};
 }
 
 Status compare_crc(std::span<const std::byte> bytes, const ZipEntry& entry) {
@@ -222,7 +222,7 @@ const ZipEntry* ZipFile::find(std::string_view name) const {
 }
 
 Result<ZipBytes> ZipFile::read(const ZipEntry& entry, bool check_crc) const {
-  ZipBytes out{bytes_.subspan(entry.data_offset, entry.stored_bytes), owner_};
+  ZipBytes out{bytes_.subspan(entry.data_offset, entry.stored_bytes), bytes_.size() - entry.data_offset - entry.stored_bytes, owner_};
   if (entry.method == kDeflated) {
     PTERON_ASSIGN(out, inflate_entry(out.bytes, entry));
     check_crc = true;  // the bytes were just written: reading them again is cheap

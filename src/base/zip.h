@@ -29,6 +29,7 @@ struct ZipEntry {
 /// Bytes of an entry and what keeps them alive.
 struct ZipBytes {
   std::span<const std::byte> bytes;
+  size_t readable_behind = 0;          ///< further bytes of the same memory behind `bytes`
   std::shared_ptr<const void> owner;   // shared: constants made from the bytes outlive the reader
 };
 

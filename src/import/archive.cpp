@@ -44,16 +44,16 @@ Status expect_text(const ZipFile& zip, const ZipEntry* entry, std::string_view w
   return invalid(str_cat(what, " is '", found.substr(0, 40), "', '", expected, "' is expected"));
 }
 
-Result<std::vector<int64_t>> read_ints(JsonValue meta, std::string_view key) {
-  std::vector<int64_t> out;
-  for (const JsonValue item : json_items(meta, key)) {
+Status read_ints(JsonValue dims, std::string_view key, std::vector<int64_t>* out) {
+  for (const JsonValue item : json_each(dims)) {
+    std::string_view tag;
     JsonValue number;
     int64_t value = 0;
-    if (!json_field(item, "as_int", &number) || !json_int(number, &value)) return invalid(str_cat(key, ": constant ints expected"));
+    if (!json_union(item, &tag, &number) || tag != "as_int" || !json_int(number, &value)) return invalid(str_cat(key, ": constant ints expected"));
     if (value < 0) return invalid(str_cat(key, ": ", value, " is negative"));
-    out.push_back(value);
+    out->push_back(value);
   }
-  return out;
+  return ok_status();
 }
 
 /// "torchao.quantization.Int8Tensor" out of a pickle that rebuilds a subclass: the first global that is not torch's own machinery.
@@ -129,7 +129,7 @@ Result<JsonDocument> Archive::json(const std::string& path) const {
   const ZipEntry* entry = find(path);
   if (entry == nullptr) return invalid(str_cat(path, " is missing in the archive"));
   PTERON_ASSIGN(const ZipBytes bytes, zip_.read(*entry, true));
-  return JsonDocument::parse(bytes.bytes, path);
+  return JsonDocument::parse(bytes.bytes, path, bytes.readable_behind);
 }
 
 Result<PayloadTable> PayloadTable::open(const Archive& archive, std::string_view model, std::string_view folder) {
@@ -158,18 +158,14 @@ Result<ir::Constant> PayloadTable::make(const Archive& archive, std::string_view
   if (entry == nullptr) return invalid(str_cat("weight '", fqn, "': its file ", path, " is missing in the archive"));
   ir::Constant constant;
   constant.name = std::string(fqn);
-  if (!json_field(meta, "dtype", &field)) return invalid(str_cat("weight '", fqn, "' has no dtype"));
-  auto dtype = read_dtype(field);
-  Status status = dtype.ok() ? check_layout(meta) : std::move(dtype).status();
-  auto sizes = read_ints(meta, "sizes"), strides = read_ints(meta, "strides");
-  if (status.ok() && !sizes.ok()) status = std::move(sizes).status();
-  if (status.ok() && !strides.ok()) status = std::move(strides).status();
+  TensorMeta fields;
+  Status status = read_tensor_meta(meta, &fields);
+  if (status.ok()) status = read_ints(fields.sizes, "sizes", &constant.sizes);
+  if (status.ok()) status = read_ints(fields.strides, "strides", &constant.strides);
   if (!status.ok()) return std::move(status).with_context(str_cat("weight '", fqn, "'"));
-  constant.dtype = *dtype;
-  constant.sizes = std::move(sizes).value();
-  constant.strides = std::move(strides).value();
-  int64_t offset = 0, numel = 0, total_bytes = 0;
-  if (json_field(meta, "storage_offset", &field) && json_field(field, "as_int", &field)) json_int(field, &offset);
+  constant.dtype = fields.dtype;
+  const int64_t offset = fields.storage_offset;
+  int64_t numel = 0, total_bytes = 0;
   const auto item_bytes = static_cast<int64_t>(dtype_size(constant.dtype));
   if (constant.sizes.size() != constant.strides.size() || constant.sizes.size() > kMaxRank || offset < 0 ||
       !checked_numel(constant.sizes, &numel) || !checked_mul(numel, item_bytes, &total_bytes)) {
@@ -217,15 +213,6 @@ Result<DType> read_dtype(JsonValue number) {
   return Status(Code::kUnsupported, str_cat("dtype number ", value, " of the archive", value == 33 ? " (float8_e8m0fnu)" : "", " is not supported"));
 }
 
-Status check_layout(JsonValue tensor_meta) {
-  constexpr int64_t kStrided = 7;
-  JsonValue field;
-  int64_t layout = kStrided;
-  if (json_field(tensor_meta, "layout", &field)) json_int(field, &layout);
-  if (layout == kStrided) return ok_status();
-  return Status(Code::kUnsupported, str_cat("a sparse or other layout (number ", layout, "); only strided tensors are supported"));
-}
-
 Device read_device(JsonValue device) {
   Device out;
   JsonValue field;
@@ -233,6 +220,28 @@ Device read_device(JsonValue device) {
   if (json_text(device, "type") == "cuda") out.type = DeviceType::kCuda;
   if (json_field(device, "index", &field) && json_int(field, &index) && index >= 0 && index < 128) out.index = static_cast<int8_t>(index);
   return out;
+}
+
+Status read_tensor_meta(JsonValue meta, TensorMeta* out) {
+  constexpr int64_t kStrided = 7;
+  int64_t layout = kStrided;
+  JsonValue dtype, field;
+  bool has_dtype = false, has_sizes = false, has_strides = false;
+  simdjson::dom::object fields;
+  if (meta.get_object().get(fields) != simdjson::SUCCESS) return invalid("a tensor's description is expected");
+  for (const auto [key, value] : fields) {
+    if (key == "dtype") has_dtype = true, dtype = value;
+    else if (key == "sizes") has_sizes = true, out->sizes = value;
+    else if (key == "strides") has_strides = true, out->strides = value;
+    else if (key == "device") out->device = read_device(value);
+    else if (key == "layout") json_int(value, &layout);
+    else if (key == "storage_offset" && json_field(value, "as_int", &field)) json_int(field, &out->storage_offset);
+  }
+  if (layout != kStrided) return Status(Code::kUnsupported, str_cat("a sparse or other layout (number ", layout, "); only strided tensors are supported"));
+  if (!has_sizes || !has_strides) return invalid(has_sizes ? "strides are missing" : "sizes are missing");
+  if (!has_dtype) return invalid("dtype is missing");
+  PTERON_ASSIGN(out->dtype, read_dtype(dtype));
+  return ok_status();
 }
 
 }  // namespace pteron::importer

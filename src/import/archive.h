@@ -58,8 +58,16 @@ class PayloadTable {
 
 /// dtype of torch.export's ScalarType number. Errors: kUnsupported.
 Result<DType> read_dtype(JsonValue number);
-/// Errors: kUnsupported unless Layout is Strided.
-Status check_layout(JsonValue tensor_meta);
+
+/// What a tensor_values entry or a payload's tensor_meta says.
+struct TensorMeta {
+  DType dtype = DType::kFloat32;
+  Device device;
+  JsonValue sizes, strides;     ///< lists of symbolic or constant ints
+  int64_t storage_offset = 0;   ///< elements; 0 if it is no constant
+};
+/// Errors: kInvalidFile (a part is missing), kUnsupported (dtype, a layout that is not strided).
+Status read_tensor_meta(JsonValue meta, TensorMeta* out);
 /// {"type": "cuda", "index": 0}; meta and unknown ones count as CPU.
 Device read_device(JsonValue device);
 

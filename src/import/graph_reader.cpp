@@ -23,7 +23,7 @@ Status invalid(std::string message) { return Status(Code::kInvalidFile, std::mov
 
 /// True if every result of a node is a symbolic number or None.
 bool has_only_symbolic_results(JsonValue json) {
-  for (const JsonValue output : json_items(json, "outputs")) {
+  for (const JsonValue output : json_each(json, "outputs")) {
     std::string_view tag;
     JsonValue payload;
     if (!json_union(output, &tag, &payload) || !(tag.starts_with("as_sym_") || tag == "as_none")) return false;
@@ -75,10 +75,10 @@ Result<Expr> GraphReader::symbolic(std::string_view name) {
   return sym_value(found->second);
 }
 
-Status GraphReader::fill_dims(JsonValue meta, std::string_view key, std::vector<Expr>* out) {
-  JsonValue dims;
-  if (!json_field(meta, key, &dims)) return invalid(str_cat(key, " are missing"));
-  for (const JsonValue item : json_items(dims)) {
+Status GraphReader::fill_dims(JsonValue dims, std::string_view key, std::vector<Expr>* out) {
+  simdjson::dom::array items;
+  if (dims.get_array().get(items) == simdjson::SUCCESS) out->reserve(items.size());
+  for (const JsonValue item : json_each(dims)) {
     PTERON_ASSIGN(const Expr dim, sym_value(item));
     if (dim.type() != ExprType::kInt || (dim.is_const() && dim.value() < 0)) return invalid(str_cat(key, ": ", ir::to_text(dim), " is no dim"));
     out->push_back(dim);
@@ -91,16 +91,11 @@ Result<ir::TensorType> GraphReader::tensor_type(std::string_view name) {
   if (found == tensor_values_.end()) return invalid(str_cat("tensor '", name, "' has no entry in tensor_values"));
   const JsonValue meta = found->second;
   ir::TensorType type;
-  JsonValue field;
-  Status status = check_layout(meta);
-  if (status.ok()) status = fill_dims(meta, "sizes", &type.sizes);
-  if (status.ok()) status = fill_dims(meta, "strides", &type.strides);
-  if (status.ok() && !json_field(meta, "dtype", &field)) status = invalid("dtype is missing");
-  if (status.ok()) {
-    auto dtype = read_dtype(field);
-    if (dtype.ok()) type.dtype = *dtype;
-    else status = std::move(dtype).status();
-  }
+  TensorMeta fields;
+  Status status = read_tensor_meta(meta, &fields);
+  if (status.ok()) status = fill_dims(fields.sizes, "sizes", &type.sizes);
+  if (status.ok()) status = fill_dims(fields.strides, "strides", &type.strides);
+  type.dtype = fields.dtype;
   if (status.ok() && type.sizes.size() > kMaxRank) status = Status(Code::kUnsupported, str_cat("rank ", type.sizes.size(), ", at most ", kMaxRank, " is supported"));
   if (status.ok() && type.sizes.size() != type.strides.size()) status = invalid(str_cat(type.sizes.size(), " sizes and ", type.strides.size(), " strides"));
   int64_t bytes = static_cast<int64_t>(dtype_size(type.dtype));
@@ -108,7 +103,7 @@ Result<ir::TensorType> GraphReader::tensor_type(std::string_view name) {
     if (status.ok() && size.is_const() && !checked_mul(bytes, std::max<int64_t>(size.value(), 1), &bytes)) status = invalid("the size overflows 64 bits");
   }
   if (!status.ok()) return std::move(status).with_context(str_cat("tensor '", name, "'"));
-  if (json_field(meta, "device", &field)) type.device = read_device(field);
+  type.device = fields.device;
   return type;
 }
 
@@ -151,8 +146,7 @@ Result<Expr> GraphReader::scalar(std::string_view tag, JsonValue payload) {
 Result<Arg> GraphReader::list(std::string_view tag, JsonValue payload) {
   std::vector<Expr> numbers;
   std::vector<ValueId> values;
-  const std::vector<JsonValue> items = json_items(payload);
-  for (const JsonValue item : items) {
+  for (const JsonValue item : json_each(payload)) {
     if (tag == "as_ints" || tag == "as_floats" || tag == "as_bools") {
       PTERON_ASSIGN(const Expr e, scalar(tag == "as_ints" ? "as_int" : tag == "as_floats" ? "as_float" : "as_bool", item));
       numbers.push_back(e);
@@ -280,7 +274,7 @@ Status GraphReader::read_arguments(JsonValue json, ir::Node* node) {
   std::vector<bool> given(op.schema.args.size(), false);
   if (op.known) node->args.resize(op.schema.args.size());
   size_t next = 0;
-  for (const JsonValue input : json_items(json, "inputs")) {
+  for (const JsonValue input : json_each(json, "inputs")) {
     const std::string_view name = json_text(input, "name");
     JsonValue arg;
     std::string_view tag;
@@ -318,11 +312,11 @@ Status GraphReader::read_output(std::string_view tag, JsonValue payload, ir::Nod
     return ok_status();
   }
   if (tag == "as_tensors") {
-    for (const JsonValue item : json_items(payload)) PTERON_TRY(read_output("as_tensor", item, node));
+    for (const JsonValue item : json_each(payload)) PTERON_TRY(read_output("as_tensor", item, node));
     return ok_status();
   }
   if (tag == "as_optional_tensors") {
-    for (const JsonValue item : json_items(payload)) {
+    for (const JsonValue item : json_each(payload)) {
       std::string_view inner_tag;
       JsonValue inner;
       if (!json_union(item, &inner_tag, &inner)) return invalid("a result is expected");
@@ -344,7 +338,7 @@ Status GraphReader::read_output(std::string_view tag, JsonValue payload, ir::Nod
 }
 
 Status GraphReader::read_outputs(JsonValue json, ir::Node* node) {
-  for (const JsonValue output : json_items(json, "outputs")) {
+  for (const JsonValue output : json_each(json, "outputs")) {
     std::string_view tag;
     JsonValue payload;
     if (!json_union(output, &tag, &payload)) return invalid("a result is expected");
@@ -364,7 +358,7 @@ bool GraphReader::is_dropped(const std::string& name, const ir::Op& op, JsonValu
   if (is_symbolic_function(name) && has_only_symbolic_results(json)) return true;
   if (!is_check(name)) return false;
   if (!op.known) return true;
-  for (const JsonValue input : json_items(json, "inputs")) {
+  for (const JsonValue input : json_each(json, "inputs")) {
     JsonValue arg, payload;
     std::string_view tag;
     if (!json_field(input, "arg", &arg) || !json_union(arg, &tag, &payload)) continue;
@@ -425,12 +419,12 @@ Status GraphReader::read_node(JsonValue json) {
 }
 
 Status GraphReader::read_nodes() {
-  for (const JsonValue node : json_items(json_, "nodes")) PTERON_TRY(read_node(node));
+  for (const JsonValue node : json_each(json_, "nodes")) PTERON_TRY(read_node(node));
   return ok_status();
 }
 
 Status GraphReader::read_region() {
-  for (const JsonValue input : json_items(json_, "inputs")) {
+  for (const JsonValue input : json_each(json_, "inputs")) {
     std::string_view tag;
     JsonValue payload;
     if (!json_union(input, &tag, &payload)) return invalid("a graph input is expected");
@@ -442,7 +436,7 @@ Status GraphReader::read_region() {
     graph_.inputs.push_back({graph_[id].name, id, {}});
   }
   PTERON_TRY(read_nodes());
-  for (const JsonValue output : json_items(json_, "outputs")) {
+  for (const JsonValue output : json_each(json_, "outputs")) {
     PTERON_ASSIGN(Arg arg, argument(output));
     graph_.outputs.push_back(std::move(arg));
   }

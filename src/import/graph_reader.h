@@ -76,7 +76,7 @@ class GraphReader {
   Result<ir::Expr> scalar(std::string_view tag, JsonValue payload);
   Result<ir::Arg> list(std::string_view tag, JsonValue payload);
   Result<ir::Expr> sym_value(JsonValue sym);
-  Status fill_dims(JsonValue meta, std::string_view key, std::vector<ir::Expr>* out);
+  Status fill_dims(JsonValue dims, std::string_view key, std::vector<ir::Expr>* out);
 
   ImportContext& context_;
   ir::Graph& graph_;

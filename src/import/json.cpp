@@ -15,16 +15,21 @@ namespace {
 constexpr size_t kMaxDepth = 256;  // a graph inside a graph costs 6 levels
 }  // namespace
 
-Result<JsonDocument> JsonDocument::parse(std::span<const std::byte> text, std::string_view what) {
-  PTERON_ASSIGN(Buffer padded, Buffer::create(text.size() + simdjson::SIMDJSON_PADDING));
-  if (!text.empty()) std::memcpy(padded.data(), text.data(), text.size());
-  std::memset(padded.data() + text.size(), 0, simdjson::SIMDJSON_PADDING);
+Result<JsonDocument> JsonDocument::parse(std::span<const std::byte> text, std::string_view what, size_t readable_behind) {
+  Buffer padded;
+  const std::byte* begin = text.data();
+  if (text.empty() || readable_behind < simdjson::SIMDJSON_PADDING) {
+    PTERON_ASSIGN(padded, Buffer::create(text.size() + simdjson::SIMDJSON_PADDING));
+    if (!text.empty()) std::memcpy(padded.data(), text.data(), text.size());
+    std::memset(padded.data() + text.size(), 0, simdjson::SIMDJSON_PADDING);
+    begin = padded.data();
+  }
   JsonDocument document;
   document.parser_.reset(new (std::nothrow) simdjson::dom::parser());
   if (document.parser_ == nullptr) return Status::out_of_memory();
   simdjson::error_code error = document.parser_->allocate(text.size() + 1, kMaxDepth);
   if (error == simdjson::SUCCESS) {
-    error = document.parser_->parse(reinterpret_cast<const uint8_t*>(padded.data()), text.size(), false).get(document.root_);
+    error = document.parser_->parse(reinterpret_cast<const uint8_t*>(begin), text.size(), false).get(document.root_);
   }
   if (error == simdjson::MEMALLOC) return Status::out_of_memory();
   if (error != simdjson::SUCCESS) return Status(Code::kInvalidFile, str_cat(what, " is not valid JSON: ", simdjson::error_message(error)));
@@ -44,6 +49,16 @@ bool json_union(JsonValue object, std::string_view* tag, JsonValue* payload) {
   *tag = first.key();
   *payload = first.value();
   return true;
+}
+
+JsonItems json_each(JsonValue array) {
+  simdjson::dom::array items;
+  return array.get_array().get(items) == simdjson::SUCCESS ? JsonItems(items) : JsonItems();
+}
+
+JsonItems json_each(JsonValue object, std::string_view key) {
+  JsonValue array;
+  return json_field(object, key, &array) ? json_each(array) : JsonItems();
 }
 
 std::vector<JsonValue> json_items(JsonValue array) {

@@ -19,9 +19,10 @@ using JsonValue = simdjson::dom::element;
 /// Owns:    everything; the input bytes may go after parse().
 class JsonDocument {
  public:
-  /// Parses a copy of `text` (simdjson wants padding behind the text).
+  /// Parses `text` where it lies if `readable_behind` bytes of the same memory follow it that are enough for simdjson's padding (their contents
+  /// do not matter), else a copy.
   /// Errors: kInvalidFile (`what` names the document), kOutOfMemory.
-  static Result<JsonDocument> parse(std::span<const std::byte> text, std::string_view what);
+  static Result<JsonDocument> parse(std::span<const std::byte> text, std::string_view what, size_t readable_behind = 0);
   JsonValue root() const { return root_; }
 
  private:
@@ -34,6 +35,22 @@ bool json_field(JsonValue object, std::string_view key, JsonValue* out);
 /// The only field of a union object; false if there is none.
 bool json_union(JsonValue object, std::string_view* tag, JsonValue* payload);
 /// Items of an array; empty if it is no array.
+/// Range over the items of an array, nothing for anything else.
+class JsonItems {
+ public:
+  using Iterator = simdjson::dom::array::iterator;
+  JsonItems() = default;
+  explicit JsonItems(simdjson::dom::array items) : begin_(items.begin()), end_(items.end()) {}
+  Iterator begin() const { return begin_; }
+  Iterator end() const { return end_; }
+
+ private:
+  Iterator begin_{}, end_{};
+};
+JsonItems json_each(JsonValue array);
+/// The items of a field; nothing if it is missing.
+JsonItems json_each(JsonValue object, std::string_view key);
+
 std::vector<JsonValue> json_items(JsonValue array);
 /// Items of an array field; empty if missing.
 std::vector<JsonValue> json_items(JsonValue object, std::string_view key);

@@ -1,11 +1,22 @@
 // Parsing of stack_trace and nn_module_stack.
 #include "import/source_info.h"
 
+#include <algorithm>
+
 #include "base/str_cat.h"
 
 namespace pteron::importer {
 
 namespace {
+
+/// Position of the last `word` that begins before `end`; npos if there is none. (string_view::rfind compares at every position.)
+size_t find_last(std::string_view text, std::string_view word, size_t end) {
+  if (text.size() < word.size()) return std::string_view::npos;
+  for (size_t i = std::min(end, text.size() - word.size() + 1); i-- > 0;) {
+    if (text[i] == word[0] && text.substr(i, word.size()) == word) return i;
+  }
+  return std::string_view::npos;
+}
 
 /// A traceback frame: `File "PATH", line N, in f`.
 struct Frame {
@@ -16,7 +27,7 @@ struct Frame {
 bool previous_frame(std::string_view trace, size_t* end, Frame* out) {
   constexpr std::string_view kFile = "File \"", kLine = "\", line ";
   while (*end != 0) {
-    const size_t at = trace.rfind(kFile, *end - 1);
+    const size_t at = find_last(trace, kFile, *end);
     if (at == std::string_view::npos) return false;
     *end = at;
     const std::string_view frame = trace.substr(at + kFile.size());
@@ -32,8 +43,12 @@ bool previous_frame(std::string_view trace, size_t* end, Frame* out) {
 /// Frames inside PyTorch or in generated code say little to the user.
 bool is_user_code(std::string_view path) {
   if (path.starts_with('<')) return false;
-  for (const std::string_view part : {"/torch/nn/", "/torch/_", "/torch/functional.py", "/torch/utils/"}) {
-    if (path.find(part) != std::string_view::npos) return false;
+  constexpr std::string_view kTorch = "/torch/";
+  for (size_t at = path.find(kTorch); at != std::string_view::npos; at = path.find(kTorch, at + 1)) {
+    const std::string_view rest = path.substr(at + kTorch.size());
+    for (const std::string_view part : {"nn/", "_", "functional.py", "utils/"}) {
+      if (rest.starts_with(part)) return false;
+    }
   }
   return true;
 }
@@ -51,8 +66,9 @@ std::string source_line(std::string_view stack_trace, SourceDetail detail) {
   if (detail == SourceDetail::kNone) return {};
   Frame chosen, frame;
   for (size_t end = stack_trace.size(); previous_frame(stack_trace, &end, &frame);) {
-    if (chosen.path.empty() || is_user_code(frame.path)) chosen = frame;
-    if (is_user_code(frame.path)) break;
+    const bool user = is_user_code(frame.path);
+    if (chosen.path.empty() || user) chosen = frame;
+    if (user) break;
   }
   if (chosen.path.empty()) return {};
   return str_cat(detail == SourceDetail::kShort ? last_two_parts(chosen.path) : chosen.path, ":", chosen.line);
@@ -65,9 +81,10 @@ size_t find_outside(std::string_view text, char stop, size_t begin) {
   int depth = 0;
   for (size_t i = begin; i < text.size(); ++i) {
     const char c = text[i];
+    if (c >= 'a' || c == '_' || c == '.') continue;  // most of the text
+    if (c == stop && depth <= 0) return i;
     if (c == '[' || c == '(') ++depth;
     if (c == ']' || c == ')') --depth;
-    if (c == stop && depth <= 0) return i;
   }
   return text.size();
 }
