@@ -166,7 +166,7 @@ Status MethodEmitter::emit_cond(const ir::Graph& graph, const ir::Node& node) {
 void MethodEmitter::close_loop(uint32_t begin) {
   // What was made before the loop and is used in it must last until the loop ends, as the next iteration uses it again.
   for (Root& root : roots_) {
-    if (root.first < begin && root.last >= begin) root.last = std::max(root.last, position());
+    if ((root.before_call || root.first < begin) && root.used && root.last >= begin) root.last = std::max(root.last, position());
   }
 }
 

@@ -82,7 +82,9 @@ Result<uint32_t> ConstantPool::initial_state(ir::ConstantId id) {
 }
 
 void MethodEmitter::touch(uint32_t root) {
-  if (root != kNoRoot) roots_[root].last = std::max(roots_[root].last, position());
+  if (root == kNoRoot) return;
+  roots_[root].last = std::max(roots_[root].last, position());
+  roots_[root].used = true;
 }
 
 Result<format::TensorSpec> MethodEmitter::tensor_spec(const TensorType& type, std::string_view what, std::vector<uint8_t>* dim_order) {
@@ -218,7 +220,8 @@ Status MethodEmitter::emit_inputs() {
     const int32_t slot = add_value(std::move(spec));
     plan_.inputs.push_back(slot);
     const auto root = static_cast<uint32_t>(roots_.size());
-    roots_.push_back({slot, planned, true, false, bytes, 0, 0});
+    // A planned input that nobody writes back needs its memory up to its last use; callers set it anew for each call.
+    roots_.push_back({slot, planned, !planned || mutated, false, bytes, 0, 0, planned, false});
     scopes_.back().emplace(input.value.index, whole(root, slot, value.type, dim_order));
     define_symbols(value.type, slot);
   }
@@ -536,7 +539,7 @@ Status MethodEmitter::emit_outputs() {
     }
     plan_.outputs.push_back(value);
   }
-  for (const uint32_t root : output_roots_) roots_[root].last = position();
+  for (const uint32_t root : output_roots_) touch(root);
   return ok_status();
 }
 
@@ -547,7 +550,10 @@ Status MethodEmitter::finish_plan(MethodReport* report) {
   for (uint32_t i = 0; i < roots_.size(); ++i) {
     Root& root = roots_[i];
     if (!root.planned) continue;
-    requests.push_back({root.size_bytes, root.persistent ? 0 : root.first, root.persistent ? end : root.last});
+    // Step 0 is before the call, instruction i is step i + 1: an input that nothing reads gives its bytes to the first instruction.
+    const uint32_t first = root.persistent || root.before_call ? 0 : root.first + 1;
+    const uint32_t last = root.persistent ? end + 1 : root.before_call && !root.used ? 0 : root.last + 1;
+    requests.push_back({root.size_bytes, first, last});
     owners.push_back(i);
   }
   PTERON_ASSIGN(const plan::MemoryPlan memory, plan::plan_memory(requests, {options_.alignment_bytes}));

@@ -43,6 +43,8 @@ struct Root {
   bool writable_input = false;  ///< state or mutated input: its bytes change at the end of the call
   uint64_t size_bytes = 0;
   uint32_t first = 0, last = 0;
+  bool before_call = false;     ///< a planned input: its bytes are there before the first instruction
+  bool used = false;
 };
 
 /// Placement::root of scalar slots.
