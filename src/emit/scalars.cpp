@@ -159,6 +159,18 @@ Result<int32_t> MethodEmitter::expr_value(Expr e) {
     if (s.scale != 1) {
       PTERON_ASSIGN(slot, prim("executorch_prim::floordiv.Scalar", {slot, int_value(s.scale)}, int64_t{0}));
     }
+  } else if (node.op == ExprOp::kNe) {
+    PTERON_ASSIGN(const int32_t a, expr_value(node.args[0]));
+    PTERON_ASSIGN(const int32_t b, expr_value(node.args[1]));
+    PTERON_ASSIGN(const int32_t equal, prim("executorch_prim::eq.Scalar", {a, b}, false));
+    PTERON_ASSIGN(slot, prim("executorch_prim::sym_not.Scalar", {equal}, false));
+  } else if (node.op == ExprOp::kAnd || node.op == ExprOp::kOr) {
+    PTERON_ASSIGN(slot, expr_value(node.args[0]));
+    for (size_t i = 1; i < node.args.size(); ++i) {
+      PTERON_ASSIGN(const int32_t next, expr_value(node.args[i]));
+      const std::vector<int32_t> choice = node.op == ExprOp::kAnd ? std::vector<int32_t>{slot, next, bool_value(false)} : std::vector<int32_t>{slot, bool_value(true), next};
+      PTERON_ASSIGN(slot, prim("executorch_prim::sym_ite.Scalar", choice, false));
+    }
   } else {
     const PrimName* row = nullptr;
     for (const PrimName& candidate : kPrims) {

@@ -2,6 +2,7 @@
 #include "import/import.h"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "base/str_cat.h"
@@ -38,14 +39,46 @@ Status check_version(JsonValue program, LogSink* log) {
   return ok_status();
 }
 
+/// A range key of the form "K*s + C": a symbol with a positive factor and a shift.
+struct LinearKey {
+  int64_t factor = 1, shift = 0;
+  std::string_view symbol;
+};
+bool read_linear_key(std::string_view key, LinearKey* out) {
+  const auto number = [](std::string_view text, int64_t* value) {
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), *value);
+    return read.ec == std::errc() && read.ptr == text.data() + text.size() && *value >= 0 && *value < (int64_t{1} << 31);
+  };
+  for (const std::string_view sign : {" + ", " - "}) {
+    const size_t at = key.find(sign);
+    if (at == std::string_view::npos) continue;
+    if (!number(key.substr(at + 3), &out->shift)) return false;
+    if (sign == " - ") out->shift = -out->shift;
+    key = key.substr(0, at);
+  }
+  const size_t star = key.find('*');
+  if (star != std::string_view::npos && !number(key.substr(0, star), &out->factor)) return false;
+  out->symbol = star == std::string_view::npos ? key : key.substr(star + 1);
+  return out->factor > 0 && !out->symbol.empty() && out->symbol.find_first_of("*+-/() ") == std::string_view::npos;
+}
+
+/// Ranges by symbol. A symbol that a derived dim is made of has at least 2 in strict exports, whatever the program's author said: 0 and 1 are
+/// special to the tracer. The derived dim's own range keeps the author's bound.
 std::unordered_map<std::string, ir::Range> read_ranges(JsonValue program) {
-  std::unordered_map<std::string, ir::Range> ranges;
+  std::unordered_map<std::string, ir::Range> ranges, derived;
   for (const JsonMember& member : json_members(program, "range_constraints")) {
     ir::Range range;
     JsonValue bound;
     if (json_field(member.value, "min_val", &bound)) json_int(bound, &range.min);
     if (json_field(member.value, "max_val", &bound)) json_int(bound, &range.max);
     if (range.min <= range.max) ranges.emplace(std::string(member.key), range);  // keys that are expressions match no symbol
+    LinearKey linear;
+    if (!read_linear_key(member.key, &linear) || linear.symbol == member.key || range.min < 0 || range.min > (int64_t{1} << 31)) continue;
+    derived.emplace(std::string(linear.symbol), ir::Range{ceil_div(range.min - linear.shift, linear.factor), ir::Range::kMax});
+  }
+  for (const auto& [symbol, range] : derived) {
+    const auto own = ranges.find(symbol);
+    if (own != ranges.end() && own->second.min == 2 && range.min >= 0) own->second.min = std::min(own->second.min, range.min);
   }
   return ranges;
 }

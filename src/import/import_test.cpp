@@ -316,6 +316,30 @@ TEST(Import, SymbolsRangesAndScalarInputs) {
             "  return v, 2*s77\n}\n");
 }
 
+/// The range of symbol s77 after an import with these range constraints.
+std::string range_of_s77(const std::string& ranges) {
+  Model m;
+  m.tensor("x", "{'as_expr': {'expr_str': 'Symbol(`s77`, positive=True, integer=True)', 'hint': null}}");
+  m.inputs = "{'as_tensor': {'name': 'x'}}";
+  m.input_specs = "{'user_input': {'arg': {'as_tensor': {'name': 'x'}}}}";
+  m.ranges = ranges;
+  const std::string text = import_text(m);
+  return text.substr(0, text.find('\n'));
+}
+
+TEST(Import, DerivedDimsKeepTheAuthorsLowerBound) {
+  const std::string own = "'s77': {'min_val': 2, 'max_val': 8}";
+  EXPECT_EQ(range_of_s77(own), "symbol s77: int in [2,8]");
+  EXPECT_EQ(range_of_s77("'2*s77': {'min_val': 2, 'max_val': 16}, " + own), "symbol s77: int in [1,8]");
+  EXPECT_EQ(range_of_s77(own + ", '2*s77 + 1': {'min_val': 1, 'max_val': 17}"), "symbol s77: int in [0,8]");
+  EXPECT_EQ(range_of_s77(own + ", 's77 - 1': {'min_val': 0, 'max_val': 7}"), "symbol s77: int in [1,8]");
+  EXPECT_EQ(range_of_s77(own + ", '4*s77': {'min_val': 8, 'max_val': 32}"), "symbol s77: int in [2,8]");
+  EXPECT_EQ(range_of_s77("'s77': {'min_val': 5, 'max_val': 8}, '2*s77': {'min_val': 2, 'max_val': 16}"), "symbol s77: int in [5,8]");
+  for (const char* odd : {"'s77*s78'", "'s77**2'", "'s77//2'", "'-s77'", "'0*s77'", "''", "'2*'", "'99999999999999999999*s77'"}) {
+    EXPECT_EQ(range_of_s77(own + ", " + odd + ": {'min_val': 0, 'max_val': 9}"), "symbol s77: int in [2,8]") << odd;
+  }
+}
+
 TEST(Import, MutationsBecomeStates) {
   Model m;
   m.parameter("b_c", "buffer", "'buffer_name': 'cache', 'persistent': true");

@@ -88,19 +88,43 @@ bool gives_recorded_dtypes(Builder& builder, const Node& node) {
   return true;
 }
 
+/// A composite that pads in a mode of the float32 list.
+bool pads_in_float(const Node& node, std::string_view name) {
+  return name == "pad" && node.args.size() > 2 && node.args[2] != ir::Arg(std::string("constant"));
+}
+
 }  // namespace
 
-Status apply_autocast(Builder& builder, const Autocast& autocast, Node& node) {
-  if (!autocast.enabled || node.op->functional != nullptr) return ok_status();
+Status retype(Builder& builder, const Node& node) {
+  ir::Graph& graph = builder.graph();
+  if (!node.regions.empty()) return Status(Code::kUnsupported, "control flow behind an autocast region with other dtypes than the archive records");
+  if (node.op->functional != nullptr) {  // in place: self keeps its dtype
+    const auto* self = node.args.empty() ? nullptr : std::get_if<ValueId>(&node.args[0]);
+    if (self != nullptr && node.outputs.size() == 1) graph[node.outputs[0]].type.dtype = builder.type(*self).dtype;
+    return ok_status();
+  }
+  PTERON_ASSIGN(const std::vector<DType> dtypes, inferred_dtypes(builder, node));
+  for (size_t k = 0; k < dtypes.size() && k < node.outputs.size(); ++k) graph[node.outputs[k]].type.dtype = dtypes[k];
+  return ok_status();
+}
+
+Status apply_autocast(Builder& builder, const Autocast& autocast, Node& node, bool* stale) {
+  if (!autocast.enabled || node.op->functional != nullptr) return *stale ? retype(builder, node) : ok_status();
   std::string_view name = node.op->schema.name;
   if (!name.starts_with("aten::")) return ok_status();
   name.remove_prefix(6);
   if (contains(kRefused, name)) return Status(Code::kUnsupported, str_cat("autocast of ", node.op->name));
-  if (contains(kLower, name)) cast_args(builder, node, autocast.dtype);
-  if (contains(kFloat, name)) cast_args(builder, node, DType::kFloat32);
+  const bool lower = contains(kLower, name);
+  if (lower) cast_args(builder, node, autocast.dtype);
+  if (contains(kFloat, name) || pads_in_float(node, name)) cast_args(builder, node, DType::kFloat32);
   if (contains(kPromote, name)) cast_args(builder, node, widest(builder, node, autocast.dtype));
   PTERON_TRY(builder.take_status());
+  if (*stale) return retype(builder, node);
   if (node.op->is_view() || gives_recorded_dtypes(builder, node)) return ok_status();
+  if (lower) {
+    *stale = true;
+    return retype(builder, node);
+  }
   // A composite that calls an operator of the float32 list inside (pad in reflect mode): the archive recorded float32.
   cast_args(builder, node, DType::kFloat32);
   PTERON_TRY(builder.take_status());

@@ -13,7 +13,12 @@ struct Autocast {
 };
 
 /// Casts the arguments of a node in place (new cast nodes go to the builder), as autocast would.
+/// *stale becomes true at a node whose recorded result dtype contradicts the cast lists: strict exports record what the region gives without
+/// autocast. From there on recorded dtypes count for nothing: this node's and all later ones get what inference says.
 /// Errors: kUnsupported (operators whose inner casts are not known here).
-Status apply_autocast(ir::Builder& builder, const Autocast& autocast, ir::Node& node);
+Status apply_autocast(ir::Builder& builder, const Autocast& autocast, ir::Node& node, bool* stale);
+
+/// Gives a node's results the dtypes that its arguments make. Errors: what inference says; kUnsupported for control flow.
+Status retype(ir::Builder& builder, const ir::Node& node);
 
 }  // namespace pteron::passes

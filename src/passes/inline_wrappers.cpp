@@ -52,6 +52,7 @@ class Inliner {
         continue;
       }
       for (const auto& region : graph_[id].regions) PTERON_TRY(inline_in_region(*region));
+      if (stale_) PTERON_TRY(retype(builder_, graph_[id]));
       order_.push_back(id);
     }
     for (Arg& output : graph_.outputs) replace_arg(output, replaced_);
@@ -151,7 +152,7 @@ class Inliner {
     builder_.set_origin(node);
     if (state.enabled && !node.regions.empty()) return Status(Code::kUnsupported, str_cat("control flow ", node.op->name, " inside an autocast region"));
     for (const auto& region : node.regions) PTERON_TRY(inline_in_region(*region));
-    Status status = apply_autocast(builder_, state, node);
+    Status status = apply_autocast(builder_, state, node, &stale_);
     if (!status.ok()) return std::move(status).with_context(node.source.empty() ? node.name : node.source);
     order_.push_back(graph_.add_node(std::move(node)));
     return ok_status();
@@ -173,6 +174,7 @@ class Inliner {
   std::vector<NodeId> order_;
   Builder builder_;
   ValueMap replaced_;
+  bool stale_ = false;  ///< recorded dtypes are those without autocast (see apply_autocast)
 };
 
 }  // namespace

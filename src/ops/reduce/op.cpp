@@ -57,6 +57,11 @@ Status infer_truth_dims(InferContext& c) {
   return infer_truth(c);
 }
 
+/// _is_all_true and _is_any_true: what ATen asserts.
+Status infer_is_true(InferContext& c) {
+  if (c.type("self").dtype != DType::kBool) return Status(Code::kInvalidInput, str_cat("bool is expected, found ", dtype_name(c.type("self").dtype)));
+  return infer_truth(c);
+}
 Status infer_count(InferContext& c) { return add_reduced(c, DType::kInt64); }
 
 Status infer_trace(InferContext& c) {
@@ -121,6 +126,8 @@ Ids decompose_all(Builder& b, const NodeView& n) { return {all_by_any(b, n, "ate
 Ids decompose_all_dim(Builder& b, const NodeView& n) {
   return {all_by_any(b, n, "aten::any.dim", {n.expr("dim"), b.boolean(n.boolean("keepdim"))})};
 }
+Ids decompose_is_all_true(Builder& b, const NodeView& n) { return {b.op("aten::all", {n.value("self")})}; }
+Ids decompose_is_any_true(Builder& b, const NodeView& n) { return {b.op("aten::any", {n.value("self")})}; }
 Ids decompose_all_dims(Builder& b, const NodeView& n) {
   return {all_by_any(b, n, "aten::any.dims", {n.arg("dim"), b.boolean(n.boolean("keepdim"))})};
 }
@@ -181,6 +188,8 @@ constexpr OpDef kTable[] = {
      .infer = infer_aminmax,
      .decompose = decompose_aminmax,
      .kernel = "aten::aminmax.out"},
+    {.schema = "aten::_is_all_true(Tensor self) -> Tensor", .infer = infer_is_true, .decompose = decompose_is_all_true},
+    {.schema = "aten::_is_any_true(Tensor self) -> Tensor", .infer = infer_is_true, .decompose = decompose_is_any_true},
     {.schema = "aten::any(Tensor self) -> Tensor", .infer = infer_truth, .kernel = "aten::any.all_out"},
     {.schema = "aten::any.dim(Tensor self, int dim, bool keepdim=False) -> Tensor", .infer = infer_truth, .kernel = "aten::any.out"},
     {.schema = "aten::any.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor", .infer = infer_truth_dims, .kernel = "aten::any.dims_out"},

@@ -188,6 +188,56 @@ Ids decompose_renorm(Builder& b, const NodeView& n) {
   return {b.op("aten::mul.Tensor", {self, cast_to(b, factor, type.dtype)})};
 }
 
+Status infer_weight_norm(InferContext& c) {
+  c.add(c.type("v").dtype, c.type("v").sizes);
+  return ok_status();
+}
+/// The norms come back too: in float for bfloat16.
+Status infer_weight_norm_interface(InferContext& c) {
+  PTERON_TRY(infer_weight_norm(c));
+  const DType dtype = c.type("g").dtype;
+  c.add(dtype == DType::kBFloat16 ? DType::kFloat32 : dtype, c.type("g").sizes);
+  return ok_status();
+}
+Status infer_norm_except_dim(InferContext& c) {
+  std::vector<Expr> sizes = c.type("v").sizes;
+  const int64_t dim = c.integer("dim");
+  if (dim == -1) sizes.clear();
+  if (dim < -1 || dim >= c.type("v").rank()) return Status(Code::kInvalidInput, str_cat("dim ", dim, " for rank ", c.type("v").rank()));
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (static_cast<int64_t>(d) != dim) sizes[d] = 1;
+  }
+  c.add(real_dtype(c.type("v").dtype), std::move(sizes));
+  return ok_status();
+}
+
+/// Norms over all dims but one (over all of them for -1).
+ValueId norm_except(Builder& b, ValueId v, Expr p, int64_t dim) {
+  if (dim == -1) return vector_norm(b, v, p, std::monostate(), false);
+  std::vector<Expr> dims;
+  for (int64_t d = 0; d < b.type(v).rank(); ++d) {
+    if (d != dim) dims.emplace_back(d);
+  }
+  if (dims.empty()) return b.op("aten::abs", {v});
+  return vector_norm(b, v, p, std::move(dims), true);
+}
+Ids decompose_norm_except_dim(Builder& b, const NodeView& n) {
+  return {norm_except(b, n.value("v"), n.expr("pow", Expr(2)), n.integer("dim"))};
+}
+/// v * (g / norm). Along the first or the last dim ATen's kernel keeps everything in float until the result is stored.
+Ids weight_norm(Builder& b, const NodeView& n, bool fused) {
+  const DType dtype = n.type("v").dtype;
+  const DType compute = fused && is_reduced_float(dtype) ? DType::kFloat32 : dtype;
+  const ValueId v = cast_to(b, n.value("v"), compute), g = cast_to(b, n.value("g"), compute);
+  const ValueId norm = norm_except(b, v, Expr(2), n.integer("dim"));
+  return {cast_to(b, b.op("aten::mul.Tensor", {v, b.op("aten::div.Tensor", {g, norm})}), dtype), norm};
+}
+Ids decompose_weight_norm(Builder& b, const NodeView& n) {
+  const int64_t dim = n.integer("dim");
+  return {weight_norm(b, n, dim == 0 || dim == n.type("v").rank() - 1)[0]};
+}
+Ids decompose_weight_norm_interface(Builder& b, const NodeView& n) { return weight_norm(b, n, true); }
+
 Status infer_svdvals(InferContext& c) {
   const TensorType& a = c.type("A");
   if (a.rank() < 2) return Status(Code::kInvalidInput, str_cat("svdvals expects matrices, found ", shape_text(a.sizes)));
@@ -229,6 +279,11 @@ constexpr OpDef kTable[] = {
     {.schema = "aten::embedding_renorm(Tensor self, Tensor indices, float max_norm, float norm_type) -> Tensor",
      .infer = infer_embedding_renorm,
      .kernel = "aten::embedding_renorm.out"},
+    {.schema = "aten::norm_except_dim(Tensor v, int pow=2, int dim=0) -> Tensor", .infer = infer_norm_except_dim, .decompose = decompose_norm_except_dim},
+    {.schema = "aten::_weight_norm(Tensor v, Tensor g, int dim=0) -> Tensor", .infer = infer_weight_norm, .decompose = decompose_weight_norm},
+    {.schema = "aten::_weight_norm_interface(Tensor v, Tensor g, int dim=0) -> (Tensor, Tensor)",
+     .infer = infer_weight_norm_interface,
+     .decompose = decompose_weight_norm_interface},
     {.schema = "aten::linalg_svdvals(Tensor A, *, str? driver=None) -> Tensor", .infer = infer_svdvals, .kernel = "aten::linalg_svdvals.out"},
 };
 
