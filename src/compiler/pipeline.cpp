@@ -130,6 +130,7 @@ Result<CompileReport> compile(const CompileOptions& options, const Environment& 
     if (emit::is_control_flow(kernel)) return true;
     return options.profile == Profile::kExecutorch ? executorch_has_kernel(kernel) : environment.has_kernel(kernel);
   };
+  if (options.profile == Profile::kExecutorch) context.avoid = executorch_avoids;
   Driver driver(options, context, program, report);
   bool stop = false;
 
@@ -149,9 +150,15 @@ Result<CompileReport> compile(const CompileOptions& options, const Environment& 
   if (stop) return report;
 
   PTERON_TRY(driver.pass("fold_conv_bn"));
+  // The official kernels are fewer than ours: what is constant is computed here, before and after operators fall apart.
+  const bool executorch = options.profile == Profile::kExecutorch;
+  if (executorch) PTERON_TRY(driver.pass("fold_constants"));
   PTERON_TRY(driver.pass("decompose"));
+  if (executorch) PTERON_TRY(driver.pass("fit_executorch"));
+  if (executorch) PTERON_TRY(driver.pass("fold_constants"));
+  if (executorch) PTERON_TRY(driver.pass("dce"));
   PTERON_TRY(passes::check_supported(program, context.has_kernel));
-  if (options.profile == Profile::kExecutorch) PTERON_TRY(check_executorch_limits(program));
+  if (executorch) PTERON_TRY(check_executorch_limits(program));
   driver.enter(ir::Dialect::kProfile);
   PTERON_TRY(driver.finish("decompose", &stop));
   if (stop) return report;

@@ -5,6 +5,7 @@
 #include "base/str_cat.h"
 #include "compiler/profile.h"
 #include "ir/builder.h"
+#include "tensor/dtype.h"
 
 namespace pteron::compiler {
 
@@ -20,37 +21,83 @@ bool executorch_has_kernel(std::string_view kernel) { return std::binary_search(
 
 namespace {
 
-bool pads_negative(const ir::NodeView& node) {
+using ir::NodeView;
+
+bool pads_negative(const NodeView& node) {
   const auto pads = node.exprs("pad");
   return std::any_of(pads.begin(), pads.end(), [](const ir::Expr& e) { return ir::bounds(e).min < 0; });
 }
 
-bool is_double(const ir::NodeView& node) { return node.type("self").dtype == DType::kFloat64; }
+DType self_dtype(const NodeView& node) { return node.type(node.has("self") ? "self" : "input").dtype; }
+bool is_double(const NodeView& node) { return self_dtype(node) == DType::kFloat64; }
+bool is_float(const NodeView& node) { return is_floating(self_dtype(node)); }
+bool is_reduced(const NodeView& node) { return is_reduced_float(self_dtype(node)); }
+bool is_no_float(const NodeView& node) { return self_dtype(node) == DType::kFloat64 || !is_floating(self_dtype(node)); }
 
-/// A form that an official kernel refuses at run time, seen with the 1.5.1 package.
+/// The first tensor among self, other and exponent, or float if one of them is.
+bool integral_result(const NodeView& node) {
+  for (const std::string_view name : {"self", "other", "exponent"}) {
+    if (!node.has(name)) continue;
+    if (node.is_value(name) && !is_integral(node.type(name).dtype, true)) return false;
+    if (!node.is_value(name) && node.expr(name).type() == ir::ExprType::kFloat) return false;
+  }
+  return true;
+}
+bool floors_floats(const NodeView& node) {
+  if (node.has("rounding_mode") && (node.is_none("rounding_mode") || node.text("rounding_mode") != "floor")) return false;
+  return !integral_result(node);
+}
+bool three_spatial_dims(const NodeView& node) { return node.type("input").rank() > 4; }
+
+/// A form that an official kernel refuses or gets wrong, seen with the 1.5.1 package.
 struct Limit {
   std::string_view op;
-  bool (*applies)(const ir::NodeView& node);
+  bool (*applies)(const NodeView& node);
   std::string_view reason;
 };
 
 constexpr Limit kLimits[] = {
-    {"aten::constant_pad_nd", pads_negative, "the official kernel takes no negative padding"},
+    {"aten::_adaptive_avg_pool2d", is_double, "the official kernel adds float64 in float32"},
     {"aten::_log_softmax", is_double, "the official kernel takes no float64"},
+    {"aten::_native_batch_norm_legit.no_stats", is_double, "the official kernel loses digits of float64"},
+    {"aten::_native_batch_norm_legit_no_training", is_double, "the official kernel loses digits of float64"},
+    {"aten::_upsample_bilinear2d_aa", is_no_float, "the official kernel computes float64 and integers in float32"},
+    {"aten::constant_pad_nd", pads_negative, "the official kernel takes no negative padding"},
+    {"aten::convolution", three_spatial_dims, "the official kernel has at most two spatial dims"},
+    {"aten::div.Scalar_mode", floors_floats, "the official floor division of floats gives inf for 0/0"},
+    {"aten::div.Tensor_mode", floors_floats, "the official floor division of floats gives inf for 0/0"},
+    {"aten::floor_divide", floors_floats, "the official floor division of floats gives inf for 0/0"},
+    {"aten::logit", is_reduced, "the official kernel takes no half or bfloat16"},
+    {"aten::native_group_norm", is_double, "the official kernel loses digits of float64"},
+    {"aten::pow.Scalar", integral_result, "the official integer power goes through double"},
+    {"aten::pow.Tensor_Scalar", integral_result, "the official integer power goes through double"},
+    {"aten::pow.Tensor_Tensor", integral_result, "the official integer power goes through double"},
+    {"aten::remainder.Scalar", integral_result, "the official remainder of integers has the sign of the dividend"},
+    {"aten::remainder.Tensor", integral_result, "the official remainder of integers has the sign of the dividend"},
+    {"aten::sign", is_float, "the official sign of NaN is NaN"},
+    {"aten::upsample_bilinear2d.vec", is_no_float, "the official kernel computes float64 and integers in float32"},
 };
+
+const Limit* limit_of(const ir::Graph& graph, const ir::Node& node) {
+  for (const Limit& limit : kLimits) {
+    if (node.op->name == limit.op && limit.applies(NodeView(graph, *node.op, node.args))) return &limit;
+  }
+  return nullptr;
+}
 
 void check_graph(const ir::Graph& graph, std::string* problems) {
   for (const ir::NodeId id : graph.order) {
     const ir::Node& node = graph[id];
-    for (const Limit& limit : kLimits) {
-      if (node.op->name != limit.op || !limit.applies(ir::NodeView(graph, *node.op, node.args))) continue;
-      str_append(*problems, "\n  ", node.op->name, " at ", node.source.empty() ? str_cat("node ", node.name) : node.source, ": ", limit.reason);
+    if (const Limit* limit = limit_of(graph, node); limit != nullptr) {
+      str_append(*problems, "\n  ", node.op->name, " at ", node.source.empty() ? str_cat("node ", node.name) : node.source, ": ", limit->reason);
     }
     for (const auto& region : node.regions) check_graph(*region, problems);
   }
 }
 
 }  // namespace
+
+bool executorch_avoids(const ir::Graph& graph, const ir::Node& node) { return limit_of(graph, node) != nullptr; }
 
 Status check_executorch_limits(const ir::Program& program) {
   std::string problems;

@@ -11,6 +11,9 @@ namespace pteron::compiler {
 /// True if the official runtime 1.5.1 has this kernel.
 bool executorch_has_kernel(std::string_view kernel);
 
+/// True for a node in a form that the official kernel refuses or gets wrong: it is decomposed, or refused if it has no decomposition.
+bool executorch_avoids(const ir::Graph& graph, const ir::Node& node);
+
 /// Errors: kUnsupported naming every node in a form that an official kernel refuses at run time.
 Status check_executorch_limits(const ir::Program& program);
 

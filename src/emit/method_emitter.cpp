@@ -56,6 +56,9 @@ Result<format::Payload> ConstantPool::payload(ir::ConstantId id, const std::vect
   if (c.data == nullptr && c.numel() > 0) {
     return Status(Code::kInvalidFile, str_cat("constant ", c.name, " has no bytes in the archive"));
   }
+  // The official runtime finds no bytes for a constant segment of size zero: an empty constant has one byte that nobody reads.
+  static constexpr std::byte kOne[1] = {};
+  if (c.numel() == 0) return format::Payload::borrow(kOne);
   return format::Payload::gather({c.dtype, c.sizes, c.strides, dim_order, c.data});
 }
 
@@ -564,7 +567,7 @@ Status MethodEmitter::finish_plan(MethodReport* report) {
   }
   for (const Alias& alias : aliases_) {
     std::get<format::TensorSpec>(plan_.values[static_cast<size_t>(alias.value)]).allocation =
-        format::Allocation{1, offset_of_root[alias.root] + alias.offset_bytes};
+        format::Allocation{1, offset_of_root[alias.root] + (roots_[alias.root].size_bytes == 0 ? 0 : alias.offset_bytes)};
   }
   if (!owners.empty()) plan_.arenas.push_back({static_cast<int64_t>(memory.arena_bytes), {}});
   report->name = method_.name;

@@ -65,7 +65,7 @@ class Decomposer {
       PTERON_TRY(fit_scalar_args(builder, node, graph_[node.outputs[0]].type.dtype));
     }
     if (node.op->has(ir::kDataDependent)) narrow_symbols(node);
-    if (node.op->def.decompose == nullptr || keep_(*node.op, node)) {
+    if (node.op->def.decompose == nullptr || keep_(graph_, node)) {
       order_.push_back(id);
       return ok_status();
     }

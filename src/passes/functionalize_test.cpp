@@ -134,7 +134,7 @@ TEST(Decompose, RunsToAFixedPointAndRefusesEndlessOnes) {
   TestGraph t;
   const ValueId x = t.input("x", {4});
   t.graph.outputs = {t.builder.op("test::double", {t.builder.op("test::double", {x})})};
-  const Keep none = [](const ir::Op&, const ir::Node&) { return false; };
+  const Keep none = [](const ir::Graph&, const ir::Node&) { return false; };
   ASSERT_TRUE(decompose(t.graph, t.catalog, none).ok());
   EXPECT_EQ(t.text(), "add.Tensor(x, x) -> add\nadd.Tensor(add, add) -> add_1\n");
   TestGraph endless;

@@ -32,8 +32,8 @@ Result<bool> resolve(ir::Graph& graph, const ir::Catalog& catalog);
 /// without a functional form).
 Result<bool> functionalize(ir::Graph& graph, const ir::Catalog& catalog);
 
-/// True: this node stays whole.
-using Keep = std::function<bool(const ir::Op& op, const ir::Node& node)>;
+/// True: this node of that graph (or region) stays whole.
+using Keep = std::function<bool(const ir::Graph& graph, const ir::Node& node)>;
 /// True: the profile has a kernel of that name. Also asked with the operator's own name for control flow.
 using HasKernel = std::function<bool(std::string_view kernel)>;
 
@@ -64,6 +64,11 @@ Result<bool> fold_casts_views(ir::Graph& graph, const ir::Catalog& catalog);
 /// ones become lazy constants; results much larger than their operands are left alone.
 /// Requires: functional dialect; the evaluator and the graph outlive the program's lazy constants.
 Result<bool> fold_constants(ir::Graph& graph, const ir::Catalog& catalog, const interp::Evaluator& evaluator);
+
+/// Changes calls so that the kernels of the official runtime take them: index dtypes, 0-d operands, operands of another dtype than
+/// the result, empty results.
+/// Requires: decomposed for that profile.
+Result<bool> fit_executorch(ir::Graph& graph, const ir::Catalog& catalog);
 
 /// Folds evaluation batch norm with constant statistics into the convolution before it. New weights are lazy constants.
 /// Requires: functional dialect; the program outlives its lazy constants.

@@ -13,7 +13,9 @@ using ir::Graph;
 namespace {
 
 Result<bool> run_decompose(Graph& graph, const PassContext& context) {
-  const Keep keep = [&](const ir::Op& op, const ir::Node&) {
+  const Keep keep = [&](const Graph& owner, const ir::Node& node) {
+    const ir::Op& op = *node.op;
+    if (context.avoid && context.avoid(owner, node)) return false;
     const bool core_view = op.is_view() && op.def.decompose == nullptr;
     return core_view || op.has(ir::kAlias) || (!op.kernel.empty() && context.has_kernel && context.has_kernel(op.kernel));
   };
@@ -35,6 +37,7 @@ constexpr std::array kPasses = std::to_array<Pass>({
     {"cse", "equal pure nodes are computed once", plain<cse>},
     {"dce", "removes nodes that nobody uses", plain<dce>},
     {"decompose", "composites become operators that have kernels", run_decompose},
+    {"fit_executorch", "arguments in the form that the official kernels take", plain<fit_executorch>},
     {"fold_casts_views", "joins chains of casts, views and permutations", plain<fold_casts_views>},
     {"fold_constants", "evaluates nodes whose operands are constants", run_fold_constants},
     {"fold_conv_bn", "batch norm becomes part of the convolution's weights", plain<fold_conv_bn>},

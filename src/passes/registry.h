@@ -13,6 +13,7 @@ struct PassContext {
   const ir::Catalog* catalog = nullptr;
   const interp::Evaluator* evaluator = nullptr;  ///< null: fold_constants does nothing
   HasKernel has_kernel;                          ///< decompose keeps views and operators with these kernels
+  Keep avoid;                                    ///< but not nodes in a form that the profile's kernel gets wrong; null: no such
 };
 
 struct Pass {

@@ -1,5 +1,6 @@
 // Activation functions: schemas, inference, decompositions. Runtime half: kernel.cpp.
 #include "base/str_cat.h"
+#include "ops/activation/portable.h"
 #include "ops/infer.h"
 
 namespace pteron::ops::activation {
@@ -78,7 +79,7 @@ std::vector<ValueId> decompose_log_sigmoid_forward(Builder& b, const NodeView& n
 }
 
 constexpr ir::OpDef kRows[] = {
-    {.schema = "aten::_prelu_kernel(Tensor self, Tensor weight) -> Tensor", .infer = infer_prelu_kernel, .kernel = "aten::_prelu_kernel.out"},
+    {.schema = "aten::_prelu_kernel(Tensor self, Tensor weight) -> Tensor", .infer = infer_prelu_kernel, .decompose = portable_prelu, .kernel = "aten::_prelu_kernel.out"},
     {.schema = "aten::alpha_dropout(Tensor input, float p, bool train) -> Tensor", .infer = infer_dropout, .decompose = decompose_dropout},
     {.schema = "aten::celu(Tensor self, Scalar alpha=1.) -> Tensor", .infer = infer_like_self, .decompose = decompose_celu},
     {.schema = "aten::dropout(Tensor input, float p, bool train) -> Tensor", .infer = infer_dropout, .decompose = decompose_dropout},
@@ -89,16 +90,16 @@ constexpr ir::OpDef kRows[] = {
     {.schema = "aten::feature_dropout(Tensor input, float p, bool train) -> Tensor", .infer = infer_dropout, .decompose = decompose_dropout},
     {.schema = "aten::gelu(Tensor self, *, str approximate='none') -> Tensor", .infer = infer_like_self, .kernel = "aten::gelu.out"},
     {.schema = "aten::glu(Tensor self, int dim=-1) -> Tensor", .infer = infer_glu, .kernel = "aten::glu.out"},
-    {.schema = "aten::hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor", .infer = infer_like_self, .kernel = "aten::hardshrink.out"},
-    {.schema = "aten::hardsigmoid(Tensor self) -> Tensor", .infer = infer_like_self, .kernel = "aten::hardsigmoid.out"},
-    {.schema = "aten::hardswish(Tensor self) -> Tensor", .infer = infer_like_self, .kernel = "aten::hardswish.out"},
+    {.schema = "aten::hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor", .infer = infer_like_self, .decompose = portable_hardshrink, .kernel = "aten::hardshrink.out"},
+    {.schema = "aten::hardsigmoid(Tensor self) -> Tensor", .infer = infer_like_self, .decompose = portable_hardsigmoid, .kernel = "aten::hardsigmoid.out"},
+    {.schema = "aten::hardswish(Tensor self) -> Tensor", .infer = infer_like_self, .decompose = portable_hardswish, .kernel = "aten::hardswish.out"},
     {.schema = "aten::hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor", .infer = infer_like_self, .kernel = "aten::hardtanh.out"},
     {.schema = "aten::leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor", .infer = infer_like_self, .kernel = "aten::leaky_relu.out"},
-    {.schema = "aten::log_sigmoid(Tensor self) -> Tensor", .infer = infer_like_self, .kernel = "aten::log_sigmoid.out"},
+    {.schema = "aten::log_sigmoid(Tensor self) -> Tensor", .infer = infer_like_self, .decompose = portable_log_sigmoid, .kernel = "aten::log_sigmoid.out"},
     {.schema = "aten::log_sigmoid_forward(Tensor self) -> (Tensor output, Tensor buffer)",
      .infer = infer_log_sigmoid_forward,
      .decompose = decompose_log_sigmoid_forward},
-    {.schema = "aten::mish(Tensor self) -> Tensor", .infer = infer_like_self, .kernel = "aten::mish.out"},
+    {.schema = "aten::mish(Tensor self) -> Tensor", .infer = infer_like_self, .decompose = portable_mish, .kernel = "aten::mish.out"},
     {.schema = "aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)",
      .infer = infer_native_dropout,
      .decompose = decompose_native_dropout},
@@ -109,10 +110,10 @@ constexpr ir::OpDef kRows[] = {
      .infer = infer_like_self,
      .decompose = decompose_rrelu},
     {.schema = "aten::selu(Tensor self) -> Tensor", .infer = infer_like_self, .decompose = decompose_selu},
-    {.schema = "aten::silu(Tensor self) -> Tensor", .infer = infer_like_self, .kernel = "aten::silu.out"},
-    {.schema = "aten::softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor", .infer = infer_like_self, .kernel = "aten::softplus.out"},
-    {.schema = "aten::softshrink(Tensor self, Scalar lambd=0.5) -> Tensor", .infer = infer_like_self, .kernel = "aten::softshrink.out"},
-    {.schema = "aten::threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor", .infer = infer_like_self, .kernel = "aten::threshold.out"},
+    {.schema = "aten::silu(Tensor self) -> Tensor", .infer = infer_like_self, .decompose = portable_silu, .kernel = "aten::silu.out"},
+    {.schema = "aten::softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor", .infer = infer_like_self, .decompose = portable_softplus, .kernel = "aten::softplus.out"},
+    {.schema = "aten::softshrink(Tensor self, Scalar lambd=0.5) -> Tensor", .infer = infer_like_self, .decompose = portable_softshrink, .kernel = "aten::softshrink.out"},
+    {.schema = "aten::threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor", .infer = infer_like_self, .decompose = portable_threshold, .kernel = "aten::threshold.out"},
 };
 
 }  // namespace

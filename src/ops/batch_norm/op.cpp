@@ -2,6 +2,7 @@
 // Forms that write running statistics become _native_batch_norm_legit_functional in passes/resolve.cpp.
 #include <span>
 
+#include "ops/batch_norm/portable.h"
 #include "ops/reduce_infer.h"
 
 namespace pteron::ops::batch_norm {
@@ -139,10 +140,12 @@ constexpr OpDef kTable[] = {
     {.schema = "aten::_native_batch_norm_legit.no_stats(Tensor input, Tensor? weight, Tensor? bias, bool training, float momentum, float eps) -> "
                "(Tensor, Tensor, Tensor)",
      .infer = infer_no_stats,
+     .decompose = portable_no_stats,
      .kernel = "aten::_native_batch_norm_legit.no_stats_out"},
     {.schema = "aten::_native_batch_norm_legit_no_training(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, "
                "float momentum, float eps) -> (Tensor, Tensor, Tensor)",
      .infer = infer_no_training,
+     .decompose = portable_no_training,
      .kernel = "aten::_native_batch_norm_legit_no_training.out"},
     {.schema = "aten::_native_batch_norm_legit_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var, "
                "bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor running_mean_out, Tensor running_var_out)",

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "base/str_cat.h"
+#include "ops/binary/portable.h"
 #include "ops/infer.h"
 
 namespace pteron::ops::binary {
@@ -67,12 +68,16 @@ std::vector<ValueId> decompose_rshift(Builder& b, const NodeView& n) { return sh
 
 constexpr ir::OpDef kRows[] = {
 #define PLAIN(name, category, f) \
-  {.schema = "aten::" #name "(Tensor self, Tensor other) -> Tensor", .infer = infer_##category, .kernel = "aten::" #name ".out"},
+  {.schema = "aten::" #name "(Tensor self, Tensor other) -> Tensor",                                     \
+   .infer = infer_##category,                                                                           \
+   .decompose = portable_row(#name),                                                                    \
+   .kernel = "aten::" #name ".out"},
 #define BOTH(name, category, f)                                                                                                              \
   {.schema = "aten::" #name ".Tensor(Tensor self, Tensor other) -> Tensor", .infer = infer_##category, .kernel = "aten::" #name ".Tensor_out"}, \
   {.schema = "aten::" #name ".Scalar(Tensor self, Scalar other) -> Tensor", .infer = infer_##category, .kernel = "aten::" #name ".Scalar_out"}, \
   {.schema = "aten::" #name ".Scalar_Tensor(Scalar self, Tensor other) -> Tensor",                                                            \
    .infer = infer_##category,                                                                                                                 \
+   .decompose = portable_bitwise_number,                                                                                                      \
    .kernel = "aten::" #name ".Scalar_Tensor_out"},
 #include "ops/binary/rows.inc"
 #undef PLAIN
@@ -85,6 +90,7 @@ constexpr ir::OpDef kRows[] = {
     {.schema = "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", .infer = infer_binary, .kernel = "aten::add.out"},
     {.schema = "aten::bitwise_left_shift.Scalar_Tensor(Scalar self, Tensor other) -> Tensor",
      .infer = infer_binary,
+     .decompose = portable_shift_number,
      .kernel = "aten::bitwise_left_shift.Scalar_Tensor_out"},
     {.schema = "aten::bitwise_left_shift.Tensor(Tensor self, Tensor other) -> Tensor",
      .infer = infer_binary,
@@ -94,6 +100,7 @@ constexpr ir::OpDef kRows[] = {
      .kernel = "aten::bitwise_left_shift.Tensor_Scalar_out"},
     {.schema = "aten::bitwise_right_shift.Scalar_Tensor(Scalar self, Tensor other) -> Tensor",
      .infer = infer_binary,
+     .decompose = portable_shift_number,
      .kernel = "aten::bitwise_right_shift.Scalar_Tensor_out"},
     {.schema = "aten::bitwise_right_shift.Tensor(Tensor self, Tensor other) -> Tensor",
      .infer = infer_binary,
@@ -104,19 +111,21 @@ constexpr ir::OpDef kRows[] = {
     {.schema = "aten::complex(Tensor real, Tensor imag) -> Tensor", .infer = infer_join, .kernel = "aten::complex.out"},
     {.schema = "aten::copysign.Scalar(Tensor self, Scalar other) -> Tensor", .infer = infer_binary_float, .kernel = "aten::copysign.Scalar_out"},
     {.schema = "aten::copysign.Tensor(Tensor self, Tensor other) -> Tensor", .infer = infer_binary_float, .kernel = "aten::copysign.out"},
-    {.schema = "aten::heaviside(Tensor self, Tensor values) -> Tensor", .infer = infer_heaviside, .kernel = "aten::heaviside.out"},
+    {.schema = "aten::heaviside(Tensor self, Tensor values) -> Tensor", .infer = infer_heaviside, .decompose = portable_heaviside, .kernel = "aten::heaviside.out"},
     {.schema = "aten::ldexp.Tensor(Tensor self, Tensor other) -> Tensor", .infer = infer_ldexp, .decompose = decompose_ldexp},
     {.schema = "aten::mul.Scalar(Tensor self, Scalar other) -> Tensor", .infer = infer_binary, .kernel = "aten::mul.Scalar_out"},
     {.schema = "aten::mul.Tensor(Tensor self, Tensor other) -> Tensor", .infer = infer_binary, .kernel = "aten::mul.out"},
     {.schema = "aten::polar(Tensor abs, Tensor angle) -> Tensor", .infer = infer_join, .kernel = "aten::polar.out"},
     {.schema = "aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", .infer = infer_binary, .kernel = "aten::rsub.Scalar_out"},
-    {.schema = "aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", .infer = infer_binary, .kernel = "aten::rsub.Tensor_out"},
-    {.schema = "aten::special_xlog1py(Tensor self, Tensor other) -> Tensor", .infer = infer_binary_float, .kernel = "aten::special_xlog1py.out"},
+    {.schema = "aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", .infer = infer_binary, .decompose = portable_rsub, .kernel = "aten::rsub.Tensor_out"},
+    {.schema = "aten::special_xlog1py(Tensor self, Tensor other) -> Tensor", .infer = infer_binary_float, .decompose = portable_xlog1py, .kernel = "aten::special_xlog1py.out"},
     {.schema = "aten::special_xlog1py.other_scalar(Tensor self, Scalar other) -> Tensor",
      .infer = infer_binary_float,
+     .decompose = portable_xlog1py,
      .kernel = "aten::special_xlog1py.other_scalar_out"},
     {.schema = "aten::special_xlog1py.self_scalar(Scalar self, Tensor other) -> Tensor",
      .infer = infer_binary_float,
+     .decompose = portable_xlog1py,
      .kernel = "aten::special_xlog1py.self_scalar_out"},
     {.schema = "aten::special_zeta(Tensor self, Tensor other) -> Tensor", .infer = infer_binary_float, .kernel = "aten::special_zeta.out"},
     {.schema = "aten::special_zeta.other_scalar(Tensor self, Scalar other) -> Tensor",
@@ -127,9 +136,9 @@ constexpr ir::OpDef kRows[] = {
      .kernel = "aten::special_zeta.self_scalar_out"},
     {.schema = "aten::sub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", .infer = infer_binary, .kernel = "aten::sub.Scalar_out"},
     {.schema = "aten::sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", .infer = infer_binary, .kernel = "aten::sub.out"},
-    {.schema = "aten::xlogy.Scalar_Other(Tensor self, Scalar other) -> Tensor", .infer = infer_binary_float, .kernel = "aten::xlogy.OutScalar_Other"},
-    {.schema = "aten::xlogy.Scalar_Self(Scalar self, Tensor other) -> Tensor", .infer = infer_binary_float, .kernel = "aten::xlogy.OutScalar_Self"},
-    {.schema = "aten::xlogy.Tensor(Tensor self, Tensor other) -> Tensor", .infer = infer_binary_float, .kernel = "aten::xlogy.OutTensor"},
+    {.schema = "aten::xlogy.Scalar_Other(Tensor self, Scalar other) -> Tensor", .infer = infer_binary_float, .decompose = portable_xlogy, .kernel = "aten::xlogy.OutScalar_Other"},
+    {.schema = "aten::xlogy.Scalar_Self(Scalar self, Tensor other) -> Tensor", .infer = infer_binary_float, .decompose = portable_xlogy, .kernel = "aten::xlogy.OutScalar_Self"},
+    {.schema = "aten::xlogy.Tensor(Tensor self, Tensor other) -> Tensor", .infer = infer_binary_float, .decompose = portable_xlogy, .kernel = "aten::xlogy.OutTensor"},
 };
 
 }  // namespace

@@ -1,4 +1,6 @@
 // Convolutions for the compiler: aten::convolution is the core, the others decompose to it.
+#include <array>
+
 #include "base/str_cat.h"
 #include "ops/compose.h"
 #include "ops/conv/shape.h"
@@ -157,6 +159,40 @@ std::vector<ValueId> decompose_named(Builder& b, const NodeView& n) {
   return convolve(b, n, spatial, x, before, false, {});
 }
 
+/// Three spatial dims as a sum over the depth of the kernel, each a convolution of planes. For profiles whose kernel has two dims.
+std::vector<ValueId> decompose_planes(Builder& b, const NodeView& n) {
+  Compose f(b);
+  ValueId x = n.value("input");
+  const ValueId weight = n.value("weight");
+  if (f.rank(x) != 5 || n.boolean("transposed") || !f.size(weight, 2).is_const()) return {};
+  const auto entry = [&](std::string_view name, size_t i) {
+    const std::vector<Expr> list = n.exprs(name);
+    return list.size() == 1 ? list[0] : list[i];
+  };
+  const auto plane = [&](std::string_view name) { return std::vector<Expr>{entry(name, 1), entry(name, 2)}; };
+  const Expr padding = entry("padding", 0), stride = entry("stride", 0), dilation = entry("dilation", 0);
+  if (!dim_is(padding, 0)) {
+    x = b.op("aten::constant_pad_nd", {x, std::vector<Expr>{Expr(0), Expr(0), Expr(0), Expr(0), padding, padding}, Expr(0)});
+  }
+  const Expr batch = f.size(x, 0), channels = f.size(x, 1), height = f.size(x, 3), width = f.size(x, 4);
+  const int64_t depth = f.size(weight, 2).value();
+  const Expr count = floor_div(f.size(x, 2) - dilation * Expr(depth - 1) - Expr(1), stride) + Expr(1);
+  ValueId sum;
+  for (int64_t k = 0; k < depth; ++k) {
+    const Expr first = dilation * Expr(k);
+    const ValueId slab = b.op("aten::slice.Tensor", {x, Expr(2), first, first + stride * (count - Expr(1)) + Expr(1), stride});
+    const std::array<int64_t, 5> planes_first{0, 2, 1, 3, 4};
+    const ValueId images = f.view(f.permute(slab, planes_first), {batch * count, channels, height, width});
+    const ir::Arg bias = k == 0 ? n.arg("bias") : ir::Arg();
+    const ValueId part = b.op("aten::convolution", {images, f.select(weight, 2, Expr(k)), bias, plane("stride"), plane("padding"), plane("dilation"),
+                                                    b.boolean(false), std::vector<Expr>{Expr(0), Expr(0)}, n.arg("groups")});
+    sum = k == 0 ? part : f.add(sum, part);
+  }
+  const Expr out_channels = f.size(sum, 1), out_height = f.size(sum, 2), out_width = f.size(sum, 3);
+  const std::array<int64_t, 5> channels_first{0, 2, 1, 3, 4};
+  return {f.permute(f.view(sum, {batch, count, out_channels, out_height, out_width}), channels_first)};
+}
+
 std::vector<ValueId> decompose_old(Builder& b, const NodeView& n) {
   return {b.op("aten::convolution", {n.arg("input"), n.arg("weight"), n.arg("bias"), n.arg("stride"), n.arg("padding"), n.arg("dilation"),
                                      n.arg("transposed"), n.arg("output_padding"), n.arg("groups")})};
@@ -165,7 +201,7 @@ std::vector<ValueId> decompose_old(Builder& b, const NodeView& n) {
 constexpr OpDef kTable[] = {
     {.schema = "aten::convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, "
                "SymInt[] output_padding, SymInt groups) -> Tensor",
-     .infer = infer_convolution, .kernel = "aten::convolution.out"},
+     .infer = infer_convolution, .decompose = decompose_planes, .kernel = "aten::convolution.out"},
     {.schema = "aten::_convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, "
                "SymInt[] output_padding, SymInt groups, bool benchmark, bool deterministic, bool cudnn_enabled, bool allow_tf32) -> Tensor",
      .infer = infer_convolution, .decompose = decompose_old},

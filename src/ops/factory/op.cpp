@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "base/str_cat.h"
+#include "ops/factory/portable.h"
 #include "ops/infer.h"
 #include "ops/layout.h"
 
@@ -174,8 +175,8 @@ constexpr ir::OpDef kRows[] = {
     {.schema = "aten::empty_strided(SymInt[] size, SymInt[] stride" PTERON_OPTIONS ") -> Tensor",
      .infer = infer_empty_strided,
      .decompose = decompose_empty},
-    {.schema = "aten::eye(SymInt n" PTERON_OPTIONS ") -> Tensor", .infer = infer_eye, .kernel = "aten::eye.out"},
-    {.schema = "aten::eye.m(SymInt n, SymInt m" PTERON_OPTIONS ") -> Tensor", .infer = infer_eye, .kernel = "aten::eye.m_out"},
+    {.schema = "aten::eye(SymInt n" PTERON_OPTIONS ") -> Tensor", .infer = infer_eye, .decompose = portable_eye, .kernel = "aten::eye.out"},
+    {.schema = "aten::eye.m(SymInt n, SymInt m" PTERON_OPTIONS ") -> Tensor", .infer = infer_eye, .decompose = portable_eye, .kernel = "aten::eye.m_out"},
     {.schema = "aten::fill.Scalar(Tensor self, Scalar value) -> Tensor", .infer = infer_like_self, .kernel = "aten::fill.Scalar_out"},
     {.schema = "aten::fill.Tensor(Tensor self, Tensor value) -> Tensor", .infer = infer_like_self, .kernel = "aten::fill.Tensor_out"},
     {.schema = "aten::full(SymInt[] size, Scalar fill_value" PTERON_OPTIONS ") -> Tensor", .infer = infer_full, .kernel = "aten::full.out"},

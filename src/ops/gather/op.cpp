@@ -3,6 +3,7 @@
 
 #include "base/str_cat.h"
 #include "ops/catalog.h"
+#include "ops/gather/portable.h"
 #include "ops/infer.h"
 
 namespace pteron::ops::gather {
@@ -38,13 +39,16 @@ constexpr OpDef kTable[] = {
     {.schema = "aten::scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor", .infer = infer_scatter, .kernel = "aten::scatter.value_out"},
     {.schema = "aten::scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, str reduce) -> Tensor",
      .infer = infer_scatter,
+     .decompose = portable_scatter_reduce,
      .kernel = "aten::scatter.reduce_out"},
     {.schema = "aten::scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, str reduce) -> Tensor",
      .infer = infer_scatter,
+     .decompose = portable_scatter_reduce,
      .kernel = "aten::scatter.value_reduce_out"},
     {.schema = "aten::scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor", .infer = infer_scatter, .kernel = "aten::scatter_add.out"},
     {.schema = "aten::scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor",
      .infer = infer_scatter,
+     .decompose = portable_scatter_reduce_two,
      .kernel = "aten::scatter_reduce.two_out"},
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/catalog.h"
+#include "ops/index/portable.h"
 #include "ops/view/symbolic.h"
 
 namespace pteron::ops::index {
@@ -105,11 +106,6 @@ Status infer_along_dim(InferContext& c) {
   return infer_like_self(c);
 }
 
-Ids decompose_index_fill_tensor(Builder& b, const NodeView& n) {
-  const ValueId value = b.op("aten::_local_scalar_dense", {n.value("value")});
-  return {b.op("aten::index_fill.int_Scalar", {n.value("self"), n.expr("dim"), n.value("index"), value})};
-}
-
 Status infer_take(InferContext& c) {
   c.add(c.type("self").dtype, c.type("index").sizes);
   return ok_status();
@@ -186,20 +182,23 @@ constexpr OpDef kTable[] = {
     {.schema = "aten::index_select(Tensor self, int dim, Tensor index) -> Tensor", .infer = infer_index_select, .kernel = "aten::index_select.out"},
     {.schema = "aten::index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor",
      .infer = infer_along_dim,
+     .decompose = portable_index_add,
      .kernel = "aten::index_add.out"},
-    {.schema = "aten::index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor", .infer = infer_along_dim, .kernel = "aten::index_copy.out"},
+    {.schema = "aten::index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor", .infer = infer_along_dim, .decompose = portable_index_copy, .kernel = "aten::index_copy.out"},
     {.schema = "aten::index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor",
      .infer = infer_along_dim,
+     .decompose = portable_index_fill,
      .kernel = "aten::index_fill.int_Scalar_out"},
     {.schema = "aten::index_fill.int_Tensor(Tensor self, int dim, Tensor index, Tensor value) -> Tensor",
      .infer = infer_along_dim,
-     .decompose = decompose_index_fill_tensor,
+     .decompose = portable_index_fill,
      .kernel = "aten::index_fill.int_Tensor_out"},
     {.schema = "aten::index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True) -> Tensor",
      .infer = infer_along_dim,
+     .decompose = portable_index_reduce,
      .kernel = "aten::index_reduce.out"},
-    {.schema = "aten::take(Tensor self, Tensor index) -> Tensor", .infer = infer_take, .kernel = "aten::take.out"},
-    {.schema = "aten::put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor", .infer = infer_like_self, .kernel = "aten::put.out"},
+    {.schema = "aten::take(Tensor self, Tensor index) -> Tensor", .infer = infer_take, .decompose = portable_take, .kernel = "aten::take.out"},
+    {.schema = "aten::put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor", .infer = infer_like_self, .decompose = portable_put, .kernel = "aten::put.out"},
     {.schema = "aten::take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor",
      .infer = infer_take_along_dim,
      .decompose = decompose_take_along_dim},

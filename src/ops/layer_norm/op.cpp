@@ -2,6 +2,7 @@
 #include <limits>
 #include <span>
 
+#include "ops/layer_norm/portable.h"
 #include "ops/reduce_infer.h"
 
 namespace pteron::ops::layer_norm {
@@ -121,6 +122,7 @@ constexpr OpDef kTable[] = {
     {.schema = "aten::native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group, float eps) -> "
                "(Tensor, Tensor, Tensor)",
      .infer = infer_native_group_norm,
+     .decompose = portable_group_norm,
      .kernel = "aten::native_group_norm.out"},
     {.schema = "aten::group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, "
                "bool cudnn_enabled=True) -> Tensor",

@@ -50,6 +50,23 @@ Status infer_mapped(InferContext& c) {  // reflection and replication
   return ok_status();
 }
 
+/// Negative widths as slices, then the others. For profiles whose kernel takes no negative ones.
+Ids decompose_constant(Builder& b, const NodeView& n) {
+  ValueId self = n.value("self");
+  std::vector<Expr> pads = n.exprs("pad");
+  for (size_t i = 0; i < pads.size() / 2; ++i) {
+    const Expr left = pads[2 * i], right = pads[2 * i + 1];
+    if (!left.is_const() || !right.is_const() || !self.valid()) return {};
+    const auto dim = static_cast<int64_t>(b.type(self).sizes.size() - 1 - i);
+    const Expr size = b.type(self).sizes[static_cast<size_t>(dim)];
+    const Expr from = left.value() < 0 ? -left : Expr(0), to = right.value() < 0 ? size + right : size;
+    if (!dim_is(from, 0) || !(to == size)) self = view::slice_to(b, self, dim, from, to);
+    pads[2 * i] = dim_max(left, Expr(0));
+    pads[2 * i + 1] = dim_max(right, Expr(0));
+  }
+  return {b.op("aten::constant_pad_nd", {self, std::move(pads), n.arg("value")})};
+}
+
 Ids circular(Builder& b, ValueId self, const std::vector<Expr>& pads) {
   for (size_t i = 0; i < pads.size() / 2; ++i) {
     if (!self.valid()) return {};
@@ -101,7 +118,7 @@ Ids decompose_pad_enum(Builder& b, const NodeView& n) {
 }
 
 constexpr OpDef kTable[] = {
-    {.schema = "aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor", .infer = infer_constant, .kernel = "aten::constant_pad_nd.out"},
+    {.schema = "aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor", .infer = infer_constant, .decompose = decompose_constant, .kernel = "aten::constant_pad_nd.out"},
     {.schema = "aten::reflection_pad1d(Tensor self, SymInt[2] padding) -> Tensor", .infer = infer_mapped, .kernel = "aten::reflection_pad1d.out"},
     {.schema = "aten::reflection_pad2d(Tensor self, SymInt[4] padding) -> Tensor", .infer = infer_mapped, .kernel = "aten::reflection_pad2d.out"},
     {.schema = "aten::reflection_pad3d(Tensor self, SymInt[6] padding) -> Tensor", .infer = infer_mapped, .kernel = "aten::reflection_pad3d.out"},

@@ -1,5 +1,6 @@
 // pixel_shuffle, pixel_unshuffle, channel_shuffle, im2col, col2im.
 #include "ops/catalog.h"
+#include "ops/pixel/portable.h"
 #include "ops/view/symbolic.h"
 
 namespace pteron::ops::pixel {
@@ -114,9 +115,11 @@ constexpr OpDef kTable[] = {
      .decompose = decompose_channel_shuffle},
     {.schema = "aten::im2col(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor",
      .infer = infer_im2col,
+     .decompose = portable_im2col,
      .kernel = "aten::im2col.out"},
     {.schema = "aten::col2im(Tensor self, SymInt[2] output_size, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor",
      .infer = infer_col2im,
+     .decompose = portable_col2im,
      .kernel = "aten::col2im.out"},
 };
 

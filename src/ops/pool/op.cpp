@@ -1,6 +1,7 @@
 // Pools for the compiler. One-dimensional forms decompose to two-dimensional ones with a height of 1.
 #include "base/str_cat.h"
 #include "ops/compose.h"
+#include "ops/pool/portable.h"
 #include "ops/pool/shape.h"
 
 namespace pteron::ops::pool {
@@ -131,7 +132,7 @@ constexpr OpDef kTable[] = {
      .infer = infer_window<2, true, true>, .kernel = "aten::max_pool2d_with_indices.out"},
     {.schema = "aten::max_pool3d_with_indices(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, "
                "bool ceil_mode=False) -> (Tensor, Tensor)",
-     .infer = infer_window<3, true, true>, .kernel = "aten::max_pool3d_with_indices.out"},
+     .infer = infer_window<3, true, true>, .decompose = portable_max_pool3d, .kernel = "aten::max_pool3d_with_indices.out"},
     {.schema = "aten::avg_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=[0], bool ceil_mode=False, "
                "bool count_include_pad=True) -> Tensor",
      .infer = infer_window<1, false, false>, .decompose = decompose_avg1},
@@ -140,24 +141,28 @@ constexpr OpDef kTable[] = {
      .infer = infer_window<2, false, false>, .kernel = "aten::avg_pool2d.out"},
     {.schema = "aten::avg_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, bool ceil_mode=False, "
                "bool count_include_pad=True, int? divisor_override=None) -> Tensor",
-     .infer = infer_window<3, false, false>, .kernel = "aten::avg_pool3d.out"},
+     .infer = infer_window<3, false, false>, .decompose = portable_avg_pool3d, .kernel = "aten::avg_pool3d.out"},
     {.schema = "aten::adaptive_avg_pool1d(Tensor self, int[1] output_size) -> Tensor", .infer = infer_adaptive<1, false>, .decompose = decompose_adaptive_avg1},
     {.schema = "aten::adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor", .infer = infer_adaptive<2, false>, .decompose = decompose_adaptive_avg2},
     {.schema = "aten::adaptive_avg_pool3d(Tensor self, SymInt[3] output_size) -> Tensor", .infer = infer_adaptive<3, false>, .decompose = decompose_adaptive_avg3},
     {.schema = "aten::_adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor", .infer = infer_adaptive<2, false>,
      .kernel = "aten::_adaptive_avg_pool2d.out"},
     {.schema = "aten::_adaptive_avg_pool3d(Tensor self, SymInt[3] output_size) -> Tensor", .infer = infer_adaptive<3, false>,
+     .decompose = portable_adaptive_avg_pool3d,
      .kernel = "aten::_adaptive_avg_pool3d.out"},
     {.schema = "aten::adaptive_max_pool1d(Tensor self, int[1] output_size) -> (Tensor, Tensor)", .infer = infer_adaptive<1, true>,
      .decompose = decompose_adaptive_max1},
     {.schema = "aten::adaptive_max_pool2d(Tensor self, int[2] output_size) -> (Tensor, Tensor)", .infer = infer_adaptive<2, true>,
+     .decompose = portable_adaptive_max_pool,
      .kernel = "aten::adaptive_max_pool2d.out"},
     {.schema = "aten::adaptive_max_pool3d(Tensor self, int[3] output_size) -> (Tensor, Tensor)", .infer = infer_adaptive<3, true>,
+     .decompose = portable_adaptive_max_pool,
      .kernel = "aten::adaptive_max_pool3d.out"},
     {.schema = "aten::max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor", .infer = infer_adaptive<2, false>,
+     .decompose = portable_max_unpool,
      .kernel = "aten::max_unpool2d.out"},
     {.schema = "aten::max_unpool3d(Tensor self, Tensor indices, SymInt[3] output_size, int[3] stride, int[3] padding) -> Tensor",
-     .infer = infer_adaptive<3, false>, .kernel = "aten::max_unpool3d.out"},
+     .infer = infer_adaptive<3, false>, .decompose = portable_max_unpool, .kernel = "aten::max_unpool3d.out"},
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Resizes and grid samplers for the compiler. The .vec forms decompose to the plain ones, but for the two that the official kernels have.
 #include "base/str_cat.h"
 #include "ops/compose.h"
+#include "ops/resize/portable.h"
 
 namespace pteron::ops::resize {
 namespace {
@@ -80,9 +81,10 @@ std::vector<ValueId> decompose_vec(Builder& b, const NodeView& n) {
 
 /// The plain op as the .vec one that the official kernels have, where that computes the same.
 std::vector<ValueId> decompose_plain(Builder& b, const NodeView& n) {
+  if (n.type("self").dtype == DType::kFloat64) return portable_resize(b, n);  // the official kernel computes it in float32
   std::vector<ir::Arg> args{n.value("self")};
   const bool scaled = !n.is_none("scales_h") && !n.is_none("scales_w");
-  if (!scaled && !(n.is_none("scales_h") && n.is_none("scales_w"))) return {};
+  if (!scaled && !(n.is_none("scales_h") && n.is_none("scales_w"))) return portable_resize(b, n);
   if (scaled) {
     args.emplace_back(std::monostate());
   } else {
@@ -98,7 +100,7 @@ std::vector<ValueId> decompose_plain(Builder& b, const NodeView& n) {
   // Scales that do not give the asked size cannot be expressed.
   std::vector<Expr> want = sub_sizes(n.type("self").sizes, 0, 2);
   for (const Expr& e : n.exprs("output_size")) want.push_back(e);
-  if (!out.valid() || b.type(out).sizes != want) return {};
+  if (!out.valid() || b.type(out).sizes != want) return portable_resize(b, n);
   return {out};
 }
 
@@ -163,6 +165,7 @@ std::vector<ValueId> decompose_affine(Builder& b, const NodeView& n) {
 
 constexpr OpDef kTable[] = {
     {.schema = "aten::upsample_nearest1d(Tensor self, SymInt[1] output_size, float? scales=None) -> Tensor", .infer = infer_plain<1>,
+     .decompose = portable_resize,
      .kernel = "aten::upsample_nearest1d.out"},
     {.schema = "aten::upsample_nearest1d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor", .infer = infer_vec<1>,
      .decompose = decompose_vec},
@@ -171,47 +174,49 @@ constexpr OpDef kTable[] = {
     {.schema = "aten::upsample_nearest2d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor", .infer = infer_vec<2>,
      .kernel = "aten::upsample_nearest2d.vec_out"},
     {.schema = "aten::upsample_nearest3d(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None) -> Tensor",
-     .infer = infer_plain<3>, .kernel = "aten::upsample_nearest3d.out"},
+     .infer = infer_plain<3>, .decompose = portable_resize, .kernel = "aten::upsample_nearest3d.out"},
     {.schema = "aten::upsample_nearest3d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor", .infer = infer_vec<3>,
      .decompose = decompose_vec},
     {.schema = "aten::_upsample_nearest_exact1d(Tensor self, SymInt[1] output_size, float? scales=None) -> Tensor", .infer = infer_plain<1>,
+     .decompose = portable_resize,
      .kernel = "aten::_upsample_nearest_exact1d.out"},
     {.schema = "aten::_upsample_nearest_exact1d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor", .infer = infer_vec<1>,
      .decompose = decompose_vec},
     {.schema = "aten::_upsample_nearest_exact2d(Tensor self, SymInt[2] output_size, float? scales_h=None, float? scales_w=None) -> Tensor",
-     .infer = infer_plain<2>, .kernel = "aten::_upsample_nearest_exact2d.out"},
+     .infer = infer_plain<2>, .decompose = portable_resize, .kernel = "aten::_upsample_nearest_exact2d.out"},
     {.schema = "aten::_upsample_nearest_exact2d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor", .infer = infer_vec<2>,
      .decompose = decompose_vec},
     {.schema = "aten::_upsample_nearest_exact3d(Tensor self, SymInt[3] output_size, float? scales_d=None, float? scales_h=None, float? scales_w=None) "
                "-> Tensor",
-     .infer = infer_plain<3>, .kernel = "aten::_upsample_nearest_exact3d.out"},
+     .infer = infer_plain<3>, .decompose = portable_resize, .kernel = "aten::_upsample_nearest_exact3d.out"},
     {.schema = "aten::_upsample_nearest_exact3d.vec(Tensor input, SymInt[]? output_size, float[]? scale_factors) -> Tensor", .infer = infer_vec<3>,
      .decompose = decompose_vec},
     {.schema = "aten::upsample_linear1d(Tensor self, SymInt[1] output_size, bool align_corners, float? scales=None) -> Tensor", .infer = infer_plain<1>,
+     .decompose = portable_resize,
      .kernel = "aten::upsample_linear1d.out"},
     {.schema = "aten::upsample_linear1d.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor",
      .infer = infer_vec<1>, .decompose = decompose_vec},
     {.schema = "aten::upsample_bilinear2d(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor",
      .infer = infer_plain<2>, .decompose = decompose_plain, .kernel = "aten::upsample_bilinear2d.out"},
     {.schema = "aten::upsample_bilinear2d.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor",
-     .infer = infer_vec<2>, .kernel = "aten::upsample_bilinear2d.vec_out"},
+     .infer = infer_vec<2>, .decompose = decompose_vec, .kernel = "aten::upsample_bilinear2d.vec_out"},
     {.schema = "aten::upsample_trilinear3d(Tensor self, SymInt[3] output_size, bool align_corners, float? scales_d=None, float? scales_h=None, "
                "float? scales_w=None) -> Tensor",
-     .infer = infer_plain<3>, .kernel = "aten::upsample_trilinear3d.out"},
+     .infer = infer_plain<3>, .decompose = portable_resize, .kernel = "aten::upsample_trilinear3d.out"},
     {.schema = "aten::upsample_trilinear3d.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor",
      .infer = infer_vec<3>, .decompose = decompose_vec},
     {.schema = "aten::upsample_bicubic2d(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) -> Tensor",
-     .infer = infer_plain<2>, .kernel = "aten::upsample_bicubic2d.out"},
+     .infer = infer_plain<2>, .decompose = portable_resize, .kernel = "aten::upsample_bicubic2d.out"},
     {.schema = "aten::upsample_bicubic2d.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor",
      .infer = infer_vec<2>, .decompose = decompose_vec},
     {.schema = "aten::_upsample_bilinear2d_aa(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) "
                "-> Tensor",
-     .infer = infer_plain<2>, .kernel = "aten::_upsample_bilinear2d_aa.out"},
+     .infer = infer_plain<2>, .decompose = portable_resize, .kernel = "aten::_upsample_bilinear2d_aa.out"},
     {.schema = "aten::_upsample_bilinear2d_aa.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor",
      .infer = infer_vec<2>, .decompose = decompose_vec},
     {.schema = "aten::_upsample_bicubic2d_aa(Tensor self, SymInt[2] output_size, bool align_corners, float? scales_h=None, float? scales_w=None) "
                "-> Tensor",
-     .infer = infer_plain<2>, .kernel = "aten::_upsample_bicubic2d_aa.out"},
+     .infer = infer_plain<2>, .decompose = portable_resize, .kernel = "aten::_upsample_bicubic2d_aa.out"},
     {.schema = "aten::_upsample_bicubic2d_aa.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors) -> Tensor",
      .infer = infer_vec<2>, .decompose = decompose_vec},
     {.schema = "aten::grid_sampler(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor",

@@ -1,5 +1,5 @@
 // Where each output of a resized dim reads: indexes and weights per output, for every method, with ATen's arithmetic.
-// Runtime half; used by the kernels of this room.
+// Used by both halves of this room: the kernels and op_portable.cpp.
 #pragma once
 
 #include <algorithm>

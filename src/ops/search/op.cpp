@@ -3,6 +3,7 @@
 #include <span>
 
 #include "ops/reduce_infer.h"
+#include "ops/search/portable.h"
 
 namespace pteron::ops::search {
 namespace {
@@ -60,25 +61,32 @@ constexpr OpDef kTable[] = {
     {.schema = "aten::searchsorted.Tensor(Tensor sorted_sequence, Tensor self, *, bool out_int32=False, bool right=False, str? side=None, "
                "Tensor? sorter=None) -> Tensor",
      .infer = infer_searchsorted,
+     .decompose = portable_searchsorted,
      .kernel = "aten::searchsorted.Tensor_out"},
     {.schema = "aten::searchsorted.Scalar(Tensor sorted_sequence, Scalar self, *, bool out_int32=False, bool right=False, str? side=None, "
                "Tensor? sorter=None) -> Tensor",
      .infer = infer_searchsorted,
+     .decompose = portable_searchsorted,
      .kernel = "aten::searchsorted.Scalar_out"},
     {.schema = "aten::bucketize.Tensor(Tensor self, Tensor boundaries, *, bool out_int32=False, bool right=False) -> Tensor",
      .infer = infer_bucketize,
+     .decompose = portable_bucketize,
      .kernel = "aten::bucketize.Tensor_out"},
     {.schema = "aten::bucketize.Scalar(Scalar self, Tensor boundaries, *, bool out_int32=False, bool right=False) -> Tensor",
      .infer = infer_bucketize,
+     .decompose = portable_bucketize,
      .kernel = "aten::bucketize.Scalar_out"},
     {.schema = "aten::isin.Tensor_Tensor(Tensor elements, Tensor test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor",
      .infer = infer_isin,
+     .decompose = portable_isin,
      .kernel = "aten::isin.Tensor_Tensor_out"},
     {.schema = "aten::isin.Tensor_Scalar(Tensor elements, Scalar test_element, *, bool assume_unique=False, bool invert=False) -> Tensor",
      .infer = infer_isin,
+     .decompose = portable_isin,
      .kernel = "aten::isin.Tensor_Scalar_out"},
     {.schema = "aten::isin.Scalar_Tensor(Scalar element, Tensor test_elements, *, bool assume_unique=False, bool invert=False) -> Tensor",
      .infer = infer_isin,
+     .decompose = portable_isin,
      .kernel = "aten::isin.Scalar_Tensor_out"},
     {.schema = "aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor", .infer = infer_histc, .kernel = "aten::histc.out"},
     {.schema = "aten::bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor",

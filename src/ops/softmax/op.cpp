@@ -37,6 +37,16 @@ Ids decompose_log_softmax(Builder& b, const NodeView& n) {
   return {b.op("aten::_log_softmax", {converted(b, n), n.expr("dim"), b.boolean(false)})};
 }
 
+/// x - max - log(sum(exp(x - max))). For profiles without the kernel of this dtype.
+Ids decompose_plain_log_softmax(Builder& b, const NodeView& n) {
+  const ValueId x = n.value("self");
+  if (n.boolean("half_to_float") || is_reduced_float(b.type(x).dtype)) return {};
+  const std::vector<Expr> dim{n.expr("dim")};
+  const ValueId centered = b.op("aten::sub.Tensor", {x, b.op("aten::amax", {x, dim, b.boolean(true)})});
+  const ValueId sum = b.op("aten::sum.dim_IntList", {b.op("aten::exp", {centered}), dim, b.boolean(true)});
+  return {b.op("aten::sub.Tensor", {centered, b.op("aten::log", {sum})})};
+}
+
 /// softmax with zeros in slices that are -inf throughout.
 Ids decompose_safe_softmax(Builder& b, const NodeView& n) {
   const ValueId x = converted(b, n);
@@ -80,6 +90,7 @@ constexpr OpDef kTable[] = {
     {.schema = "aten::_softmax(Tensor self, int dim, bool half_to_float) -> Tensor", .infer = infer_softmax, .kernel = "aten::_softmax.out"},
     {.schema = "aten::_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor",
      .infer = infer_softmax,
+     .decompose = decompose_plain_log_softmax,
      .kernel = "aten::_log_softmax.out"},
     {.schema = "aten::softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor",
      .infer = infer_softmax,

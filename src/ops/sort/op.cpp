@@ -2,6 +2,7 @@
 #include <span>
 
 #include "ops/reduce_infer.h"
+#include "ops/sort/portable.h"
 
 namespace pteron::ops::sort {
 namespace {
@@ -78,9 +79,11 @@ Ids decompose_msort(Builder& b, const NodeView& n) {
 constexpr OpDef kTable[] = {
     {.schema = "aten::sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)",
      .infer = infer_sort,
+     .decompose = portable_sort,
      .kernel = "aten::sort.values"},
     {.schema = "aten::sort.stable(Tensor self, *, bool? stable, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)",
      .infer = infer_sort,
+     .decompose = portable_sort,
      .kernel = "aten::sort.values_stable"},
     {.schema = "aten::argsort(Tensor self, int dim=-1, bool descending=False) -> Tensor", .infer = infer_argsort, .decompose = decompose_argsort},
     {.schema = "aten::argsort.stable(Tensor self, *, bool stable, int dim=-1, bool descending=False) -> Tensor",

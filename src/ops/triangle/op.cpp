@@ -1,5 +1,6 @@
 // Triangles and diagonals: tril, triu, diag, diag_embed, diagflat.
 #include "ops/catalog.h"
+#include "ops/triangle/portable.h"
 #include "ops/view/symbolic.h"
 
 namespace pteron::ops::triangle {
@@ -68,8 +69,8 @@ Ids decompose_diagflat(Builder& b, const NodeView& n) {
 
 constexpr OpDef kTable[] = {
     {.schema = "aten::tril(Tensor self, SymInt diagonal=0) -> Tensor", .infer = infer_triangle, .kernel = "aten::tril.out"},
-    {.schema = "aten::triu(Tensor self, SymInt diagonal=0) -> Tensor", .infer = infer_triangle, .kernel = "aten::triu.out"},
-    {.schema = "aten::diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor", .infer = infer_diag_embed, .kernel = "aten::diag_embed.out"},
+    {.schema = "aten::triu(Tensor self, SymInt diagonal=0) -> Tensor", .infer = infer_triangle, .decompose = portable_triu, .kernel = "aten::triu.out"},
+    {.schema = "aten::diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor", .infer = infer_diag_embed, .decompose = portable_diag_embed, .kernel = "aten::diag_embed.out"},
     {.schema = "aten::diag(Tensor self, int diagonal=0) -> Tensor", .infer = infer_diag, .decompose = decompose_diag},
     {.schema = "aten::diagflat(Tensor self, int offset=0) -> Tensor", .infer = infer_diagflat, .decompose = decompose_diagflat},
 };

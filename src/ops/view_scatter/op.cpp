@@ -1,6 +1,7 @@
 // slice_scatter, select_scatter, diagonal_scatter: self with a view of it replaced by src. (as_strided_scatter is in ops/view.)
 #include "ops/catalog.h"
 #include "ops/infer.h"
+#include "ops/view_scatter/portable.h"
 
 namespace pteron::ops::view_scatter {
 namespace {
@@ -14,6 +15,7 @@ constexpr ir::OpDef kTable[] = {
      .kernel = "aten::select_scatter.out"},
     {.schema = "aten::diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1) -> Tensor",
      .infer = infer_like_self,
+     .decompose = portable_diagonal_scatter,
      .kernel = "aten::diagonal_scatter.out"},
 };
 
