@@ -47,6 +47,7 @@ bool floors_floats(const NodeView& node) {
   if (node.has("rounding_mode") && (node.is_none("rounding_mode") || node.text("rounding_mode") != "floor")) return false;
   return !integral_result(node);
 }
+bool two_sided(const NodeView& node) { return !node.boolean("onesided"); }
 bool three_spatial_dims(const NodeView& node) { return node.type("input").rank() > 4; }
 
 /// A form that an official kernel refuses or gets wrong, seen with the 1.5.1 package.
@@ -58,6 +59,7 @@ struct Limit {
 
 constexpr Limit kLimits[] = {
     {"aten::_adaptive_avg_pool2d", is_double, "the official kernel adds float64 in float32"},
+    {"aten::_fft_r2c", two_sided, "the official kernel gives one side of the spectrum only"},
     {"aten::_log_softmax", is_double, "the official kernel takes no float64"},
     {"aten::_native_batch_norm_legit.no_stats", is_double, "the official kernel loses digits of float64"},
     {"aten::_native_batch_norm_legit_no_training", is_double, "the official kernel loses digits of float64"},

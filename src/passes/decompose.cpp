@@ -94,7 +94,9 @@ class Decomposer {
     for (size_t k = 0; k < results.size(); ++k) {
       const ValueId old = node.outputs[k];
       if (!results[k].valid() || results[k] == old) continue;
-      PTERON_TRY(check_same(node, k, graph_[old], graph_[results[k]]));
+      if (Status same = check_same(node, k, graph_[old], graph_[results[k]]); !same.ok()) {
+        if (!inference_says(node, k, graph_[results[k]].type)) return same;
+      }
       replaced_[old.index] = results[k];
     }
     return ok_status();
@@ -153,6 +155,14 @@ class Decomposer {
         std::for_each(value.type.strides.begin(), value.type.strides.end(), apply);
       }
     }
+  }
+
+  /// The shape that an archive states may be wrong where PyTorch's export differs from its kernel; inference follows the kernel.
+  bool inference_says(const Node& node, size_t k, const ir::TensorType& made) {
+    if (node.op->def.infer == nullptr) return false;
+    ir::InferContext context(graph_, *node.op, node.args);
+    if (!node.op->def.infer(context).ok() || context.results.size() != node.outputs.size()) return false;
+    return context.results[k].type.dtype == made.dtype && context.results[k].type.sizes == made.sizes;
   }
 
   static Status check_same(const Node& node, size_t k, const ir::Value& old, const ir::Value& made) {

@@ -41,7 +41,15 @@ constexpr IndexArgument kIndexes[] = {
 };
 
 /// Operators of a tensor and a number whose kernels want the tensor in the dtype of the result.
-constexpr std::string_view kScalarArithmetic[] = {"aten::add.Scalar", "aten::sub.Scalar", "aten::rsub.Scalar", "aten::mul.Scalar"};
+constexpr std::string_view kScalarArithmetic[] = {"aten::add.Scalar", "aten::mul.Scalar", "aten::rsub.Scalar", "aten::sub.Scalar"};
+
+/// Kernels that add up half and bfloat16 in their own dtype, where ATen adds in float (layer norm of 4096 halves was off by 300).
+constexpr std::string_view kInFloat[] = {
+    "aten::_adaptive_avg_pool2d", "aten::_native_batch_norm_legit.no_stats", "aten::_native_batch_norm_legit_no_training",
+    "aten::_upsample_bilinear2d_aa", "aten::addmm", "aten::avg_pool2d", "aten::convolution", "aten::cumsum", "aten::grid_sampler_2d",
+    "aten::mean.dim", "aten::native_group_norm", "aten::native_layer_norm", "aten::scatter_add", "aten::sum.dim_IntList",
+    "aten::var.correction", "aten::var.dim", "aten::var_mean.correction",
+};
 
 bool is_tensor(const Graph& graph, ValueId id) { return id.valid() && graph[id].kind == ir::ValueKind::kTensor; }
 
@@ -51,12 +59,14 @@ class Fitter {
 
   Result<Rewrite> operator()(Builder& b, NodeId id, std::vector<ValueId>& made) {
     if (!graph_[id].op->known || graph_[id].outputs.empty() || !graph_[id].regions.empty()) return Rewrite::kKeep;
-    if (give_empty(b, id, made)) return Rewrite::kReplace;
+    if (give_empty(b, id, made) || sum_doubles(b, id, made) || to_complex(b, id, made) || round_minuend(b, id, made)) return Rewrite::kReplace;
     const std::string op = graph_[id].op->name;
     std::vector<Arg> args = graph_[id].args;
     bool changed = widen_indexes(b, id, args);
     changed = widen_operand(b, id, args) || changed;
     changed = widen_item(b, id, args) || changed;
+    changed = widen_floats(b, id, args) || changed;
+    changed = roll_flat(b, id, args) || changed;
     const bool scalar = lift_scalars(b, id, args);
     if (!changed && !scalar) return Rewrite::kKeep;
     if (graph_[graph_[id].outputs[0]].kind != ir::ValueKind::kTensor) {
@@ -65,9 +75,12 @@ class Fitter {
     }
     const std::vector<ValueId> old = graph_[id].outputs;
     for (const ValueId v : b.ops(op, std::move(args))) made.push_back(v);
-    for (size_t k = 0; scalar && k < made.size(); ++k) {
-      if (!b.status().ok()) break;
-      if (!(b.type(made[k]).sizes == graph_[old[k]].type.sizes)) made[k] = b.op("aten::view", {made[k], graph_[old[k]].type.sizes});
+    for (size_t k = 0; k < made.size() && b.status().ok(); ++k) {
+      const ir::TensorType& want = graph_[old[k]].type;
+      made[k] = cast(b, made[k], want.dtype);
+      if (made[k].valid() && !(b.type(made[k]).sizes == want.sizes)) {
+        made[k] = b.op("aten::view", {made[k], want.sizes});
+      }
     }
     return Rewrite::kReplace;
   }
@@ -90,6 +103,41 @@ class Fitter {
     return true;
   }
 
+  /// The official sum along dims adds float64 in float32, its mean does not.
+  bool sum_doubles(Builder& b, NodeId id, std::vector<ValueId>& made) {
+    if (graph_[id].op->name != "aten::sum.dim_IntList") return false;
+    const std::vector<Arg> args = graph_[id].args;
+    const ir::TensorType out = graph_[graph_[id].outputs[0]].type;
+    const auto* self = std::get_if<ValueId>(&args[0]);
+    if (out.dtype != DType::kFloat64 || self == nullptr || b.type(*self).sizes.empty()) return false;
+    const Expr from = ir::numel_of(b.type(*self).sizes), to = ir::numel_of(out.sizes);
+    if (!from.is_const() || !to.is_const() || from.value() < 1 || to.value() < 1) return false;
+    std::vector<Arg> mean{cast(b, *self, DType::kFloat64), args[1], args[2]};
+    if (const auto* dims = std::get_if<std::vector<Expr>>(&args[1]); dims == nullptr || dims->empty()) {
+      std::vector<Expr> all;
+      for (size_t d = 0; d < b.type(*self).sizes.size(); ++d) all.emplace_back(static_cast<int64_t>(d));
+      mean[1] = all;
+    }
+    const double count = static_cast<double>(from.value() / to.value());
+    made.push_back(b.op("aten::mul.Scalar", {b.op("aten::mean.dim", std::move(mean)), b.floating(count)}));
+    return true;
+  }
+
+  /// There is no official cast from real to complex: the Fourier transform of one element is that element.
+  bool to_complex(Builder& b, NodeId id, std::vector<ValueId>& made) {
+    if (graph_[id].op->name != "aten::_to_copy") return false;
+    const std::vector<Arg> args = graph_[id].args;
+    const ir::TensorType out = graph_[graph_[id].outputs[0]].type;
+    const auto* self = std::get_if<ValueId>(&args[0]);
+    if (self == nullptr || !is_complex(out.dtype) || is_complex(b.type(*self).dtype) || out.dtype == DType::kComplexHalf) return false;
+    const auto rank = static_cast<int64_t>(out.sizes.size());
+    const ValueId real = cast(b, *self, out.dtype == DType::kComplexDouble ? DType::kFloat64 : DType::kFloat32);
+    const ValueId column = b.op("aten::unsqueeze", {real, Expr(rank)});
+    const ValueId spectrum = b.op("aten::_fft_r2c", {column, std::vector<Expr>{Expr(rank)}, Expr(0), b.boolean(true)});
+    made.push_back(b.op("aten::view", {spectrum, out.sizes}));
+    return true;
+  }
+
   bool widen_indexes(Builder& b, NodeId id, std::vector<Arg>& args) {
     const ir::Op& op = *graph_[id].op;
     bool changed = false;
@@ -104,12 +152,54 @@ class Fitter {
     return changed;
   }
 
+  /// ATen rounds the number of rsub to half or bfloat16, the official kernel does not: it becomes a 0-d tensor.
+  bool round_minuend(Builder& b, NodeId id, std::vector<ValueId>& made) {
+    if (graph_[id].op->name != "aten::rsub.Scalar") return false;
+    const std::vector<Arg> args = graph_[id].args;
+    const DType dtype = graph_[graph_[id].outputs[0]].type.dtype;
+    const auto* self = std::get_if<ValueId>(&args[0]);
+    const auto* number = std::get_if<Expr>(&args[1]);
+    if (self == nullptr || number == nullptr || !is_reduced_float(dtype) || b.type(*self).dtype != dtype || !ir::is_number(*number)) return false;
+    made.push_back(b.op("aten::sub.Tensor", {b.scalar_tensor(ir::number_of(*number), dtype), *self, args[2]}));
+    return true;
+  }
+
   bool widen_operand(Builder& b, NodeId id, std::vector<Arg>& args) {
     if (!listed(kScalarArithmetic, graph_[id].op->name)) return false;
     const auto* self = std::get_if<ValueId>(&args[0]);
     const DType to = graph_[graph_[id].outputs[0]].type.dtype;
     if (self == nullptr || b.type(*self).dtype == to) return false;
     args[0] = cast(b, *self, to);
+    return true;
+  }
+
+  bool accumulates(NodeId id, const std::vector<Arg>& args) {
+    if (graph_[id].op->name != "aten::index_put") return listed(kInFloat, graph_[id].op->name);
+    const auto* flag = std::get_if<Expr>(&args[3]);
+    return flag != nullptr && ir::is_number(*flag) && ir::number_of(*flag) != 0;
+  }
+
+  bool widen_floats(Builder& b, NodeId id, std::vector<Arg>& args) {
+    if (!accumulates(id, args)) return false;
+    bool changed = false;
+    for (Arg& arg : args) {
+      if (auto* dtype = std::get_if<DType>(&arg); dtype != nullptr && is_reduced_float(*dtype)) arg = DType::kFloat32;
+      const auto* value = std::get_if<ValueId>(&arg);
+      if (value == nullptr || !is_tensor(graph_, *value) || !is_reduced_float(b.type(*value).dtype)) continue;
+      arg = cast(b, *value, DType::kFloat32);
+      changed = true;
+    }
+    return changed;
+  }
+
+  /// Without dims a roll moves the elements in row-major order; the official kernel wants a dim for every shift.
+  bool roll_flat(Builder& b, NodeId id, std::vector<Arg>& args) {
+    if (graph_[id].op->name != "aten::roll") return false;
+    const auto* dims = std::get_if<std::vector<Expr>>(&args[2]);
+    const auto* self = std::get_if<ValueId>(&args[0]);
+    if (self == nullptr || (dims != nullptr && !dims->empty())) return false;
+    args[0] = b.op("aten::view", {*self, std::vector<Expr>{ir::numel_of(b.type(*self).sizes)}});
+    args[2] = std::vector<Expr>{Expr(0)};
     return true;
   }
 

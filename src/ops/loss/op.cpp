@@ -382,18 +382,8 @@ MultiLabel multilabel(Builder& b, const NodeView& n) {
   z = b.op("aten::masked_fill.Scalar", {z, b.op("aten::logical_not", {c.unsqueeze(counts, 2)}), Expr(0)});
   return {c.sum(z, {Expr(1), Expr(2)}), is_target};
 }
-Status infer_multilabel(InferContext& c) {
-  const TensorType& self = c.type("self");
-  if (self.rank() > 0 || c.integer("reduction", kMean) != kNone) return infer_margin(c);
-  c.add(self.dtype, {Expr(1)});
-  return ok_status();
-}
-std::vector<ValueId> decompose_multilabel(Builder& b, const NodeView& n) {
-  const ValueId losses = multilabel(b, n).losses;
-  // ATen gives one loss of rank 1 for a 0-d sample without reduction.
-  if (n.type("self").rank() == 0 && n.integer("reduction", kMean) == kNone) return {losses};
-  return {reduce_samples(b, n, losses)};
-}
+// A 0-d sample without reduction gives a 0-d loss; PyTorch's export says [1] for it, its kernel gives [].
+std::vector<ValueId> decompose_multilabel(Builder& b, const NodeView& n) { return {reduce_samples(b, n, multilabel(b, n).losses)}; }
 Status infer_multilabel_forward(InferContext& c) {
   PTERON_TRY(infer_margin(c));
   c.add(c.type("self").dtype, c.type("target").sizes);
@@ -443,7 +433,7 @@ constexpr ir::OpDef kRows[] = {
      .infer = infer_margin,
      .decompose = decompose_multi_margin},
     {.schema = "aten::multilabel_margin_loss(Tensor self, Tensor target, int reduction=Mean) -> Tensor",
-     .infer = infer_multilabel,
+     .infer = infer_margin,
      .decompose = decompose_multilabel},
     {.schema = "aten::multilabel_margin_loss_forward(Tensor self, Tensor target, int reduction) -> (Tensor output, Tensor is_target)",
      .infer = infer_multilabel_forward,

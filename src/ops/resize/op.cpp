@@ -81,7 +81,8 @@ std::vector<ValueId> decompose_vec(Builder& b, const NodeView& n) {
 
 /// The plain op as the .vec one that the official kernels have, where that computes the same.
 std::vector<ValueId> decompose_plain(Builder& b, const NodeView& n) {
-  if (n.type("self").dtype == DType::kFloat64) return portable_resize(b, n);  // the official kernel computes it in float32
+  const DType dtype = n.type("self").dtype;  // the official linear kernel computes float64 and integers in float32
+  if (n.has("align_corners") && (dtype == DType::kFloat64 || !is_floating(dtype))) return portable_resize(b, n);
   std::vector<ir::Arg> args{n.value("self")};
   const bool scaled = !n.is_none("scales_h") && !n.is_none("scales_w");
   if (!scaled && !(n.is_none("scales_h") && n.is_none("scales_w"))) return portable_resize(b, n);

@@ -41,6 +41,7 @@ Ids decompose_log_softmax(Builder& b, const NodeView& n) {
 Ids decompose_plain_log_softmax(Builder& b, const NodeView& n) {
   const ValueId x = n.value("self");
   if (n.boolean("half_to_float") || is_reduced_float(b.type(x).dtype)) return {};
+  if (dim_is(ir::numel_of(b.type(x).sizes), 0)) return {x};
   const std::vector<Expr> dim{n.expr("dim")};
   const ValueId centered = b.op("aten::sub.Tensor", {x, b.op("aten::amax", {x, dim, b.boolean(true)})});
   const ValueId sum = b.op("aten::sum.dim_IntList", {b.op("aten::exp", {centered}), dim, b.boolean(true)});
