@@ -3,6 +3,7 @@
 
     python make.py                      # torch_VERSION/: archive, inputs, expected outputs (PyTorch eager), case.json for check.py
     python make.py --cuda torch_2_14    # torch_2_14_cuda/: the same archive with every device field rewritten from cpu to cuda:0
+    python make.py --pack CASES/model   # small public architectures out of a folder made by tests/conformance/model_cases.py --section B, deflated
 
 An archive holds device fields in four places: the tensors of the graph (tensor_values), device arguments of nodes, the payload tables
 (model_weights_config.json, model_constants_config.json) and the storages in the pickle of the sample inputs. Nothing else differs between an
@@ -17,6 +18,8 @@ import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ALIGNMENT = 64
+# Of section B, what is small and told faults apart: vision and language, weight norm, relative positions, rotary positions, data-dependent checks.
+PACKED = ("hf_llama", "hf_smolvlm", "hf_t5_encoder", "hf_wav2vec2", "tv_convnext_small_config")
 
 
 def program():
@@ -87,15 +90,17 @@ def pickle_on_cuda(data):
     return data.replace(b"X\x03\x00\x00\x00cpu", b"X\x06\x00\x00\x00cuda:0")
 
 
-def rewrite(data, edit):
-    """A zip archive with edit(name, bytes) applied to every entry, stored and aligned as torch does it."""
+def rewrite(data, edit, method=zipfile.ZIP_STORED):
+    """A zip archive with edit(name, bytes) applied to every entry; stored ones are aligned as torch does it."""
     out = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as new:
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(out, "w", method, compresslevel=9) as new:
         for item in old.infolist():
             info = zipfile.ZipInfo(item.filename, (1980, 1, 1, 0, 0, 0))
             behind = out.tell() + 30 + len(item.filename.encode()) + 4
             padding = -behind % ALIGNMENT
-            info.extra = b"FB" + padding.to_bytes(2, "little") + b"Z" * padding
+            info.compress_type = method
+            if method == zipfile.ZIP_STORED:
+                info.extra = b"FB" + padding.to_bytes(2, "little") + b"Z" * padding
             new.writestr(info, edit(item.filename, old.read(item.filename)))
     return out.getvalue()
 
@@ -119,11 +124,23 @@ def make_cuda(source):
     print(folder.name)
 
 
+def pack(cases):
+    for name in PACKED:
+        folder = HERE / name
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(pathlib.Path(cases) / name, folder)
+        (folder / "model.pt2").write_bytes(rewrite((folder / "model.pt2").read_bytes(), lambda _, data: data, zipfile.ZIP_DEFLATED))
+        print(name)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cuda", metavar="FOLDER")
+    parser.add_argument("--pack", metavar="FOLDER")
     options = parser.parse_args()
-    if options.cuda:
+    if options.pack:
+        pack(options.pack)
+    elif options.cuda:
         make_cuda(options.cuda)
     else:
         make()

@@ -1,4 +1,5 @@
-"""The archives of tests/archives: torch 2.11, 2.13 and 2.14, and one with the device fields of a CUDA machine. Compiled, run and compared."""
+"""The archives of tests/archives: torch 2.11, 2.13 and 2.14, one with the device fields of a CUDA machine, and small public architectures.
+Compiled, run and compared."""
 import json
 import re
 import subprocess
@@ -10,6 +11,7 @@ from conftest import ROOT, TOOL
 
 ARCHIVES = ROOT / "tests" / "archives"
 NAMES = ("torch_2_11", "torch_2_13", "torch_2_14", "torch_2_14_cuda")
+MODELS = ("hf_llama", "hf_smolvlm", "hf_t5_encoder", "hf_wav2vec2", "tv_convnext_small_config")
 
 
 def imported(pteron, name):
@@ -22,11 +24,12 @@ def imported(pteron, name):
 def test_archives_run_and_equal_pytorch(tmp_path, extra):
     if extra:
         pytest.importorskip("executorch", reason="no package executorch")
+        extra = [*extra, "--name", "torch_"]
     report = tmp_path / "report.json"
     command = [sys.executable, ROOT / "tests" / "conformance" / "check.py", "--pteron", TOOL, "--cases", ARCHIVES, "--json", report, *extra]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     results = {r["name"]: r["outcome"] for r in json.loads(report.read_text())["results"]}
-    assert results == dict.fromkeys(NAMES, "pass"), done.stdout
+    assert results == dict.fromkeys(NAMES if extra else NAMES + MODELS, "pass"), done.stdout
 
 
 def test_versions_give_the_same_program(pteron):
