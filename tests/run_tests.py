@@ -4,6 +4,7 @@
 --quick leaves out sanitizers and most conformance cases; --full runs every conformance case and the models of the big libraries.
 PTERON_REQUIRE=executorch,... turns skips for that reason into failures."""
 import argparse
+import hashlib
 import json
 import os
 import pathlib
@@ -135,17 +136,23 @@ def stage_threads(results, options):
             require(results, f"tsan {target}", run([f"build/tsan/bin/{target}"], WORK / f"tsan-{target}.log", 600))
 
 
+def generators_key():
+    """Changes with every generator of cases and with what they need."""
+    files = [*sorted((ROOT / "tests" / "conformance").glob("*.py")), *sorted((ROOT / "tests").glob("requirements*.txt"))]
+    return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:16]
+
+
 def make_cases(options):
     """Generates conformance cases once; every n-th operator sample unless --full."""
     cases, every = WORK / "cases", 1 if options.full else 24 if options.quick else 3
     stamp = cases / "made.txt"
-    key = f"{every}"
+    key = f"{every} {generators_key()}"
     if stamp.is_file() and stamp.read_text() == key:
         return cases
     shutil.rmtree(cases, ignore_errors=True)
     folder = ROOT / "tests" / "conformance"
     jobs = [["opinfo_cases.py", "--out", cases / "op", "--every", every], ["model_cases.py", "--out", cases / "model", "--section", "A"],
-            ["bug_cases.py", "--out", cases / "bug"], ["pte_cases.py", "--out", cases / "pte"]]
+            ["bug_cases.py", "--out", cases / "bug"], ["export_cases.py", "--out", cases / "export"], ["pte_cases.py", "--out", cases / "pte"]]
     # Two at a time: each generator works on one core.
     running = []
     for job in jobs:
@@ -159,17 +166,43 @@ def make_cases(options):
     return cases
 
 
+MODELS_PYTHON = ROOT / ".venv-models" / "bin" / "python"
+
+
+def stage_models(results, options):
+    """Public architectures and trained models with the newest PyTorch (--full): section B, forms of export, ./dev demo --real."""
+    if not (ROOT / ".venv-models" / ".ready").is_file():
+        results.skip("models", "the environment of packages for models (.venv-models) could not be made; ./dev demo --real says why")
+        return
+    folder, cases = ROOT / "tests" / "conformance", WORK / "cases-models"
+    stamp = cases / "made.txt"
+    if not stamp.is_file() or stamp.read_text() != generators_key():
+        shutil.rmtree(cases, ignore_errors=True)
+        for script, name, *more in (("model_cases.py", "model", "--section", "B"), ("real_cases.py", "real"), ("export_cases.py", "export")):
+            code = run([str(MODELS_PYTHON), str(folder / script), "--out", str(cases / name), *more], WORK / f"make-models-{name}.log", 3000)
+            if not require(results, f"make cases of {script} with the newest PyTorch", code):
+                return
+        stamp.write_text(generators_key())
+    require(results, "demo --real", run([str(MODELS_PYTHON), "examples/real/demo.py"], WORK / "demo-real.log", 1200))
+    check_cases(results, "models", cases, [], "conformance_allowed.txt")
+    check_cases(results, "models executorch", cases, ["--executorch"], "conformance_executorch_allowed.txt")
+
+
+def check_cases(results, name, cases, extra, allowed):
+    report = WORK / f"conformance-{name.replace(' ', '-')}.json"
+    report.unlink(missing_ok=True)
+    run([sys.executable, "tests/conformance/check.py", "--pteron", "build/release/bin/pteron", "--cases", str(cases), "--jobs", JOBS, "--json", str(report),
+         "--allow-unsupported", *extra], WORK / f"conformance-{name.replace(' ', '-')}.log", 3000)
+    count_conformance(results, name, report, ROOT / "tests" / allowed)
+
+
 def stage_conformance(results, options):
     WORK.mkdir(parents=True, exist_ok=True)
     cases = make_cases(options)
     if not require(results, "make conformance cases", 0 if cases else 1):
         return
     for name, extra, allowed in (("pteron", [], "conformance_allowed.txt"), ("executorch", ["--executorch"], "conformance_executorch_allowed.txt")):
-        report = WORK / f"conformance-{name}.json"
-        kinds = ["--kind", "model,dynamic,state,control,bug"] if extra else []
-        run([sys.executable, "tests/conformance/check.py", "--pteron", "build/release/bin/pteron", "--cases", str(cases), "--jobs", JOBS, "--json", str(report),
-             "--allow-unsupported", *extra, *kinds], WORK / f"conformance-{name}.log", 3000)
-        count_conformance(results, name, report, ROOT / "tests" / allowed)
+        check_cases(results, name, cases, [*extra, "--kind", "model,dynamic,state,control,bug"] if extra else [], allowed)
 
 
 def count_conformance(results, name, report, allowed_file):
@@ -196,7 +229,7 @@ def count_conformance(results, name, report, allowed_file):
             results.skip(label, allowed[r["name"]])
         elif r["outcome"] == "unsupported" and r["kind"] == "op":
             results.skip(label, f"refused: {r['detail'][:120]}")
-        elif r["outcome"] == "unsupported" and name == "executorch":
+        elif r["outcome"] == "unsupported" and name.endswith("executorch"):
             results.skip(label, f"refused: {r['detail'][:120]}")
         else:
             results.failed.append(f"{label}: {r['outcome']}: {r['detail'][:160]}")
@@ -215,13 +248,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--full", action="store_true")
-    parser.add_argument("--only", default="", help="comma separated stages: release, sanitizers, threads, conformance, python")
+    parser.add_argument("--only", default="", help="comma separated stages: release, sanitizers, threads, conformance, models, python")
     options = parser.parse_args()
-    stages = [("release", stage_release), ("sanitizers", stage_sanitizers), ("threads", stage_threads), ("conformance", stage_conformance),
+    stages = [("release", stage_release), ("sanitizers", stage_sanitizers), ("threads", stage_threads), ("conformance", stage_conformance), ("models", stage_models),
               ("python", stage_python)]
     chosen = set(filter(None, options.only.split(",")))
     results = Results()
     for name, stage in stages:
+        if name == "models" and not options.full and name not in chosen:
+            continue
         if chosen and name not in chosen or options.quick and name in ("sanitizers", "threads"):
             continue
         begin = time.time()
