@@ -28,11 +28,18 @@ struct MethodSource {
   std::string path;
 };
 
+/// An upper bound for sizes that the archive leaves open, by symbol name; an empty name means every one of them.
+struct SizeBound {
+  std::string symbol;
+  int64_t max = 0;
+};
+
 enum class VerifyLevel : uint8_t { kOff, kPhase, kEach };
 
 struct CompileOptions {
   std::vector<MethodSource> methods;
   Profile profile = Profile::kPteron;
+  std::vector<SizeBound> size_bounds;      ///< a call that exceeds one fails
   uint64_t alignment_bytes = 64;           ///< of planned buffers, constants and named data
   std::string stop_after;                  ///< name of a phase; empty: run all
   std::vector<std::string> dump_after;     ///< names of phases or passes whose result goes to `dump`

@@ -98,6 +98,22 @@ Status import_methods(const CompileOptions& options, const ir::Catalog& catalog,
   return ok_status();
 }
 
+/// Gives symbols without an upper bound the one that the user chose. Errors: kInvalidInput (a name that the program does not have).
+Status bound_sizes(const CompileOptions& options, ir::Program& program) {
+  for (const SizeBound& bound : options.size_bounds) {
+    bool found = bound.symbol.empty();
+    for (const ir::Expr symbol : program.exprs.symbols()) {
+      if (symbol.type() != ir::ExprType::kInt || (!bound.symbol.empty() && symbol.node()->name != bound.symbol)) continue;
+      found = true;
+      const ir::Range range = program.exprs.range_of(symbol);
+      if (range.max == ir::Range::kMax || !bound.symbol.empty()) program.exprs.set_range(symbol, {range.min, std::min(range.max, bound.max)});
+      if (range.min > bound.max) return Status(Code::kInvalidInput, str_cat("size ", symbol.node()->name, " is at least ", range.min, ", --max-size gives ", bound.max));
+    }
+    if (!found) return Status(Code::kInvalidInput, str_cat("--max-size: the program has no size named ", bound.symbol));
+  }
+  return ok_status();
+}
+
 std::vector<std::string> operators_of(const format::ProgramSpec& program) {
   std::set<std::string> names;
   for (const format::PlanSpec& plan : program.plans) {
@@ -159,6 +175,7 @@ Result<CompileReport> compile(const CompileOptions& options, const Environment& 
   if (executorch) PTERON_TRY(driver.pass("dce"));
   PTERON_TRY(passes::check_supported(program, context.has_kernel));
   if (executorch) PTERON_TRY(check_executorch_limits(program));
+  PTERON_TRY(bound_sizes(options, program));
   driver.enter(ir::Dialect::kProfile);
   PTERON_TRY(driver.finish("decompose", &stop));
   if (stop) return report;

@@ -99,7 +99,7 @@ Result<format::TensorSpec> MethodEmitter::tensor_spec(const TensorType& type, st
   for (const Expr& size : type.sizes) {
     const ir::Range range = ir::bounds(size);
     if (range.max == ir::Range::kMax) {
-      return Status(Code::kUnsupported, str_cat(current_, ": ", what, " has size ", ir::to_text(size), " without an upper bound; export with a maximum (Dim(max=...))"));
+      return Status(Code::kUnsupported, str_cat(current_, ": ", what, " has size ", ir::to_text(size), " without an upper bound; export with a maximum (Dim(max=...)), or compile with --max-size"));
     }
     if (range.max > INT32_MAX) return Status(Code::kUnsupported, str_cat(current_, ": ", what, " has size ", ir::to_text(size), " up to ", range.max, ", the format holds 2^31-1"));
     spec.sizes.push_back(std::max<int64_t>(range.max, 0));

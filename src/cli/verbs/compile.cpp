@@ -18,6 +18,7 @@ constexpr Option kOptions[] = {
     {"backend", "", OptionKind::kList, "NAME[,NAME]", "backends in order of preference; 'portable' keeps everything on the portable kernels"},
     {"profile", "", OptionKind::kValue, "NAME", "pteron (default), or executorch: the official runtime 1.5.1 loads the file"},
     {"alignment", "", OptionKind::kValue, "BYTES", "alignment of planned buffers and weights, default 64"},
+    {"max-size", "", OptionKind::kList, "[NAME=]N", "upper bound of sizes that the archive leaves open, by symbol or for all; calls above it fail"},
     {"no-sync", "", OptionKind::kFlag, "", "do not wait until the file is on the disk"},
     {"list-phases", "", OptionKind::kFlag, "", "print the phases and stop"},
     {"stop-after", "", OptionKind::kValue, "PHASE", "stop after a phase; writes nothing"},
@@ -25,6 +26,17 @@ constexpr Option kOptions[] = {
     {"disable", "", OptionKind::kList, "PASS", "leave a pass out"},
     {"verify", "", OptionKind::kValue, "LEVEL", "each, phase or off: when the intermediate form is checked"},
 };
+
+Status read_size_bounds(const Arguments& a, compiler::CompileOptions* options) {
+  for (const std::string& text : a.list("max-size")) {
+    const size_t equals = text.find('=');
+    const size_t number = equals == std::string::npos ? 0 : equals + 1;
+    PTERON_ASSIGN(const uint64_t max, parse_number(text.substr(number), "--max-size"));
+    if (max > INT32_MAX) return Status(Code::kInvalidInput, str_cat("--max-size is at most 2^31-1, found ", max));
+    options->size_bounds.push_back({number == 0 ? "" : text.substr(0, equals), static_cast<int64_t>(max)});
+  }
+  return ok_status();
+}
 
 bool ends_with_pt2(std::string_view path) { return path.size() > 4 && path.ends_with(".pt2"); }
 
@@ -117,6 +129,7 @@ Result<int> run(const Arguments& a) {
   for (const std::string& backend : split_list(a.list("backend"))) {
     if (backend != "portable") return Status(Code::kUnsupported, str_cat("backend '", backend, "' does not exist; there is 'portable'"));
   }
+  PTERON_TRY(read_size_bounds(a, &options));
   PTERON_ASSIGN(options.alignment_bytes, parse_number(a.value("alignment", "64"), "--alignment"));
   if (options.alignment_bytes < 16 || options.alignment_bytes > 4096 || (options.alignment_bytes & (options.alignment_bytes - 1)) != 0) {
     return usage_error("--alignment is a power of two from 16 to 4096");

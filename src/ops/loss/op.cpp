@@ -396,6 +396,40 @@ std::vector<ValueId> decompose_multilabel_forward(Builder& b, const NodeView& n)
   return {reduce_samples(b, n, made.losses), is_target};
 }
 
+Status infer_linear_cross_entropy(InferContext& c) {
+  const DType dtype = c.type("input").dtype;
+  if (c.type("input").rank() != 2 || c.type("linear_weight").rank() != 2) return Status(Code::kInvalidInput, "linear_cross_entropy expects matrices");
+  if (!c.has("reduction")) {
+    c.add(dtype, {c.type("input").sizes[0]});
+    return ok_status();
+  }
+  c.add(dtype, {});
+  const std::vector<Expr> none{Expr(0), Expr(0)}, classes{c.type("linear_weight").sizes[0]};
+  c.add(dtype, c.boolean("compute_input_grad") ? c.type("input").sizes : none);
+  c.add(dtype, c.boolean("compute_linear_weight_grad") ? c.type("linear_weight").sizes : none);
+  c.add(dtype, c.boolean("compute_linear_bias_grad") ? classes : std::vector<Expr>{Expr(0)});
+  return ok_status();
+}
+/// The chunks of PyTorch's operator only save memory: one product and a cross entropy, in float for half and bfloat16. The gradients that it
+/// makes ahead in training are not known here.
+std::vector<ValueId> decompose_linear_cross_entropy(Builder& b, const NodeView& n) {
+  Compose c(b);
+  const DType dtype = n.type("input").dtype, wide = dtype == DType::kFloat64 ? dtype : DType::kFloat32;
+  const bool reduced = n.has("reduction");
+  for (const std::string_view gradient : {"compute_input_grad", "compute_linear_weight_grad", "compute_linear_bias_grad"}) {
+    if (reduced && n.boolean(gradient)) return {};
+  }
+  const auto widened = [&](std::string_view name) { return n.is_none(name) ? ir::Arg() : ir::Arg(c.to(n.value(name), wide)); };
+  const ValueId logits = b.op("aten::linear", {widened("input"), widened("linear_weight"), widened("linear_bias")});
+  const int64_t how = !reduced ? kNone : n.text("reduction") == "mean" ? kMean : kSum;
+  const ir::Arg smoothing = reduced ? n.arg("label_smoothing") : ir::Arg(b.floating(0.0));
+  const ValueId loss = b.op("aten::cross_entropy_loss", {logits, n.value("target"), widened("weight"), Expr(how), n.arg("ignore_index"), smoothing});
+  if (!reduced) return {c.to(loss, dtype)};
+  const auto empty = [&](std::vector<Expr> sizes) { return b.op("aten::full", {std::move(sizes), Expr(0), dtype}); };
+  const ValueId matrix = empty({Expr(0), Expr(0)});
+  return {c.to(loss, dtype), matrix, matrix, empty({Expr(0)})};
+}
+
 constexpr ir::OpDef kRows[] = {
     {.schema = "aten::binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, int reduction=Mean) -> Tensor",
      .infer = infer_weighted_loss,
@@ -471,6 +505,16 @@ constexpr ir::OpDef kRows[] = {
                "bool swap=False, int reduction=Mean) -> Tensor",
      .infer = infer_triplet,
      .decompose = decompose_triplet},
+    {.schema = "torch_nn::_linear_cross_entropy_batch_chunked(Tensor input, Tensor linear_weight, Tensor target, Tensor? linear_bias, Tensor? weight, "
+               "str reduction, SymInt ignore_index, float label_smoothing, SymInt batch_chunk_size, str acc_policy, ScalarType acc_dtype, "
+               "bool allow_retain_graph, bool compute_input_grad, bool compute_linear_weight_grad, bool compute_linear_bias_grad) -> "
+               "(Tensor, Tensor, Tensor, Tensor)",
+     .infer = infer_linear_cross_entropy,
+     .decompose = decompose_linear_cross_entropy},
+    {.schema = "torch_nn::_linear_cross_entropy_batch_chunked_no_reduction(Tensor input, Tensor linear_weight, Tensor target, Tensor? linear_bias, "
+               "Tensor? weight, SymInt ignore_index, SymInt batch_chunk_size, str acc_policy, ScalarType acc_dtype) -> Tensor",
+     .infer = infer_linear_cross_entropy,
+     .decompose = decompose_linear_cross_entropy},
 };
 
 }  // namespace

@@ -158,6 +158,35 @@ Ids decompose_pieces(Builder& b, const NodeView& n) {
   return ids;
 }
 
+/// Indices known at run time: each is read as a number; the lengths of the pieces are new symbols that the pieces define.
+Ids decompose_tensor(Builder& b, const NodeView& n) {
+  const ValueId indices = n.value("tensor_indices_or_sections");
+  if (constant_ints(n.graph(), indices)) return decompose_pieces<of_tensor>(b, n);
+  const TensorType& type = n.type("tensor_indices_or_sections");
+  auto size = size_of_dim(n, n.integer("dim"));
+  if (type.rank() != 1 || !type.sizes[0].is_const() || !size.ok()) {
+    b.fail(Status(Code::kUnsupported, "tensor_split into a number of pieces that is known only at run time"));
+    return {};
+  }
+  std::vector<Expr> numbers;
+  for (int64_t i = 0; i < type.sizes[0].value(); ++i) {
+    const ValueId item = b.op("aten::_local_scalar_dense", {b.op("aten::select.int", {indices, Expr(0), Expr(i)})});
+    if (!item.valid()) return {};
+    numbers.push_back(b.graph()[item].scalar);
+  }
+  auto pieces = indexed_pieces(n, n.integer("dim"), numbers);
+  if (!pieces.ok()) return {};
+  Ids ids;
+  for (const auto& [start, length] : pieces->list) {
+    const ValueId piece = b.op("aten::slice_copy.Tensor", {n.value("self"), n.expr("dim"), start, start + length});
+    if (!piece.valid()) return {};
+    const int64_t rank = b.type(piece).rank(), dim = n.integer("dim");
+    b.graph()[piece].type.sizes[static_cast<size_t>(dim < 0 ? dim + rank : dim)] = b.exprs().fresh_symbol("u", {0, ir::bounds(*size).max});
+    ids.push_back(piece);
+  }
+  return ids;
+}
+
 Status shape_unbind(const NodeView& n, size_t result, Layout& v, bool*) {
   return view::select(v, n.integer("dim"), Expr(static_cast<int64_t>(result)));
 }
@@ -277,8 +306,10 @@ constexpr OpDef kTable[] = {
     splitting<chunk_pieces>("aten::chunk(Tensor(a -> *) self, int chunks, int dim=0) -> Tensor(a)[]"),
     splitting<of_sections>("aten::tensor_split.sections(Tensor(a -> *) self, SymInt sections, int dim=0) -> Tensor(a)[]"),
     splitting<of_indices>("aten::tensor_split.indices(Tensor(a -> *) self, SymInt[] indices, int dim=0) -> Tensor(a)[]"),
-    splitting<of_tensor>(
-        "aten::tensor_split.tensor_indices_or_sections(Tensor(a -> *) self, Tensor tensor_indices_or_sections, int dim=0) -> Tensor(a)[]"),
+    {.schema = "aten::tensor_split.tensor_indices_or_sections(Tensor(a -> *) self, Tensor tensor_indices_or_sections, int dim=0) -> Tensor(a)[]",
+     .infer = view::infer_views<shape_piece<of_tensor>, count_pieces<of_tensor>>,
+     .decompose = decompose_tensor,
+     .view = view::view_fn<shape_piece<of_tensor>>},
     splitting<of_split>("aten::unsafe_split.Tensor(Tensor self, SymInt split_size, int dim=0) -> Tensor[]"),
     splitting<of_split_with_sizes>("aten::unsafe_split_with_sizes(Tensor self, SymInt[] split_sizes, int dim=0) -> Tensor[]"),
     splitting<chunk_pieces>("aten::unsafe_chunk(Tensor self, int chunks, int dim=0) -> Tensor[]"),
