@@ -1,4 +1,5 @@
 // Inner kernels of the matrix product in Highway: compiled for the baseline and for AVX-512 where the baseline is x86; chosen at run time.
+// The choice is made here: Highway's own needs its shared library, whose start-up measures a clock for milliseconds in every process.
 #include "ops/gemm_micro.h"
 
 // The baseline, AVX2 and AVX-512 are enough on x86; the finer AVX-512 levels add nothing to these loops.
@@ -105,15 +106,27 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace pteron::ops {
-HWY_EXPORT(micro_float);
-HWY_EXPORT(micro_double);
+#if HWY_ARCH_X86 && HWY_STATIC_TARGET > HWY_AVX2
+#error "the baseline is AVX2 (src/ops/CMakeLists.txt)"
+#endif
+#if (HWY_TARGETS & HWY_AVX3) != 0 && HWY_STATIC_TARGET != HWY_AVX3
+#define PTERON_DISPATCH(f) (has_avx512() ? N_AVX3::f() : HWY_STATIC_DISPATCH(f)())
+/// What the compiler may use in the AVX-512 versions (hwy/set_macros-inl.h).
+bool has_avx512() {
+  return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
+         __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512cd") != 0 && __builtin_cpu_supports("bmi2") != 0;
+}
+#else
+#define PTERON_DISPATCH(f) HWY_STATIC_DISPATCH(f)()
+#endif
 template <>
 GemmMicro<float> gemm_micro<float>() {
-  return HWY_DYNAMIC_DISPATCH(micro_float)();
+  return PTERON_DISPATCH(micro_float);
 }
 template <>
 GemmMicro<double> gemm_micro<double>() {
-  return HWY_DYNAMIC_DISPATCH(micro_double)();
+  return PTERON_DISPATCH(micro_double);
 }
+#undef PTERON_DISPATCH
 }  // namespace pteron::ops
 #endif
