@@ -4,6 +4,7 @@
 --quick leaves out sanitizers and most conformance cases; --full runs every conformance case and the models of the big libraries.
 PTERON_REQUIRE=executorch,... turns skips for that reason into failures."""
 import argparse
+import concurrent.futures
 import hashlib
 import json
 import os
@@ -201,8 +202,26 @@ def stage_conformance(results, options):
     cases = make_cases(options)
     if not require(results, "make conformance cases", 0 if cases else 1):
         return
+    check_texts(results, cases)
     for name, extra, allowed in (("pteron", [], "conformance_allowed.txt"), ("executorch", ["--executorch"], "conformance_executorch_allowed.txt")):
         check_cases(results, name, cases, [*extra, "--kind", "model,dynamic,state,control,bug"] if extra else [], allowed)
+
+
+def check_texts(results, cases):
+    """parse(print(graph)) after import and each pass, for every archive of the model cases."""
+    archives = sorted((cases / "model").glob("*/model.pt2"))
+    refused = []
+    with concurrent.futures.ThreadPoolExecutor(int(JOBS)) as pool:
+        command = ["build/release/bin/pteron", "compile", "--check-text", "--stop-after", "optimize", "--quiet"]
+        done = pool.map(lambda path: subprocess.run([*command, path], cwd=ROOT, env=clean_environment(), capture_output=True, text=True, timeout=300), archives)
+        for path, one in zip(archives, done):
+            if one.returncode == 4:
+                refused.append(path.parent.name)
+            elif one.returncode == 0:
+                results.passed += 1
+            else:
+                results.failed.append(f"text form {path.parent.name}: {one.stderr.strip()[:160]}")
+    print(f"    text form: {len(archives) - len(refused)} programs checked after every pass", flush=True)
 
 
 def count_conformance(results, name, report, allowed_file):
@@ -239,7 +258,7 @@ def count_conformance(results, name, report, allowed_file):
 def stage_python(results, options):
     report = WORK / "pytest.xml"
     report.unlink(missing_ok=True)
-    run([sys.executable, "-m", "pytest", "-q", "-x" if options.quick else "-q", "--junitxml", str(report), "tests/cli", "tests/interop", "tests/lint",
+    run([sys.executable, "-m", "pytest", "-q", "-x" if options.quick else "-q", "--junitxml", str(report), "tests/cli", "tests/error", "tests/interop", "tests/lint",
          "tests/conformance/tests"], WORK / "pytest.log", 1800)
     results.add_junit(report, "python")
 

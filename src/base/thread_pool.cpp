@@ -1,6 +1,7 @@
 // The default thread pool: sleeping workers, one job at a time, parts handed out by an atomic counter.
 #include "base/thread_pool.h"
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -40,7 +41,12 @@ class Pool final : public ThreadPool {
  public:
   explicit Pool(int threads) {
     workers_.reserve(static_cast<size_t>(threads - 1));
-    for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
+    for (int i = 1; i < threads; ++i) {
+      // Not std::thread: it throws where the system has no room for one more thread. Fewer workers do.
+      pthread_t worker;
+      if (pthread_create(&worker, nullptr, &start_worker, this) != 0) break;
+      workers_.push_back(worker);
+    }
   }
 
   ~Pool() override {
@@ -49,7 +55,7 @@ class Pool final : public ThreadPool {
       stop_ = true;
     }
     wake_.notify_all();
-    for (std::thread& worker : workers_) worker.join();
+    for (const pthread_t worker : workers_) pthread_join(worker, nullptr);
   }
 
   int thread_count() const override { return static_cast<int>(workers_.size()) + 1; }
@@ -75,6 +81,11 @@ class Pool final : public ThreadPool {
   }
 
  private:
+  static void* start_worker(void* pool) {
+    static_cast<Pool*>(pool)->work();
+    return nullptr;
+  }
+
   void work() {
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -94,7 +105,7 @@ class Pool final : public ThreadPool {
   std::condition_variable wake_, done_;
   Job* job_ = nullptr;
   bool stop_ = false;
-  std::vector<std::thread> workers_;
+  std::vector<pthread_t> workers_;
 };
 
 class SerialPool final : public ThreadPool {

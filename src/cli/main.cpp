@@ -14,11 +14,11 @@ namespace pteron::cli {
 namespace {
 
 
-void print_help() {
-  std::printf("pteron %s: compiles PyTorch programs (.pt2) to ExecuTorch files (.pte) and runs them\n\nusage: pteron VERB [arguments]\n\n",
+void print_help(std::FILE* out) {
+  std::fprintf(out, "pteron %s: compiles PyTorch programs (.pt2) to ExecuTorch files (.pte) and runs them\n\nusage: pteron VERB [arguments]\n\n",
               std::string(version()).c_str());
-  for (const Verb* verb : verbs()) std::printf("  %-8s %s\n", std::string(verb->name).c_str(), std::string(verb->summary).c_str());
-  std::printf("\n`pteron VERB --help` explains a verb. Exit codes: 0 ok, 1 comparison failed, 2 usage, 3 file, 4 unsupported, 5 input, 6 run time, 7 memory.\n");
+  for (const Verb* verb : verbs()) std::fprintf(out, "  %-8s %s\n", std::string(verb->name).c_str(), std::string(verb->summary).c_str());
+  std::fprintf(out, "\n`pteron VERB --help` explains a verb. Exit codes: 0 ok, 1 comparison failed, 2 usage, 3 file, 4 unsupported, 5 input, 6 run time, 7 memory.\n");
 }
 
 int run_verb(const Verb& verb, const std::vector<std::string>& words) {
@@ -37,7 +37,7 @@ int run_verb(const Verb& verb, const std::vector<std::string>& words) {
 
 int run_main(const std::vector<std::string>& words) {
   if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
-    print_help();
+    print_help(words.empty() ? stderr : stdout);
     return words.empty() ? 2 : 0;
   }
   if (words[0] == "--version") {

@@ -5,6 +5,7 @@
 
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 
 #include "base/str_cat.h"
 #include "ops/catalog.h"
@@ -75,6 +76,14 @@ Result<uint64_t> parse_number(std::string_view text, std::string_view option) {
   if (end.ec != std::errc() || end.ptr != text.data() + text.size()) {
     return Status(Code::kInvalidInput, str_cat(option, " expects a number, found '", text, "'"));
   }
+  return number;
+}
+
+Result<double> parse_real(std::string_view text, std::string_view option) {
+  const std::string copy(text);
+  char* end = nullptr;
+  const double number = std::strtod(copy.c_str(), &end);
+  if (copy.empty() || *end != '\0' || !(number >= 0)) return Status(Code::kInvalidInput, str_cat(option, " expects a number from 0 on, found '", text, "'"));
   return number;
 }
 

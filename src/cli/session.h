@@ -63,6 +63,8 @@ class LazyFile final : public ByteSink {
 std::vector<std::string> split_list(const std::vector<std::string>& values);
 /// A non-negative decimal number. Errors: kInvalidInput naming the option.
 Result<uint64_t> parse_number(std::string_view text, std::string_view option);
+/// A decimal number from 0 on. Errors: kInvalidInput naming the option.
+Result<double> parse_real(std::string_view text, std::string_view option);
 /// True if both paths name one existing file, or are the same text.
 bool same_file(const std::string& a, const std::string& b);
 

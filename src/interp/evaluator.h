@@ -64,10 +64,13 @@ class Evaluator {
 /// Mutable buffers between calls of run_graph, in the order of Graph::states; filled at the first call.
 using StateTensors = std::vector<HostTensor>;
 
+/// Sees every node after it ran, those in branches and bodies each time.
+using NodeObserver = std::function<Status(const ir::Node& node, std::span<const NodeValue> results)>;
+
 /// Runs a whole functional graph, control flow included. `inputs` are those of Graph::inputs in order; entries of literals are ignored,
 /// scalar inputs are 0-d tensors. Outputs that are None or text are nullopt; numbers are 0-d int64, float64 or bool tensors.
 /// Errors: kInvalidInput (count, dtype or shape of inputs), kUnsupported (an operator without kernel), the kernels'.
 Result<std::vector<std::optional<HostTensor>>> run_graph(const Evaluator& evaluator, const ir::Graph& graph, std::span<const HostTensor> inputs,
-                                                         StateTensors* states);
+                                                         StateTensors* states, const NodeObserver& observe = {});
 
 }  // namespace pteron::interp

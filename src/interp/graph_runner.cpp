@@ -77,7 +77,8 @@ Result<HostTensor> stacked(const std::vector<HostTensor>& items) {
 /// One graph or region being run.
 class Frame {
  public:
-  Frame(const Evaluator& evaluator, const Graph& graph, Symbols& symbols) : evaluator_(evaluator), graph_(graph), symbols_(symbols), values_(graph.values.size()) {
+  Frame(const Evaluator& evaluator, const Graph& graph, Symbols& symbols, const NodeObserver& observe)
+      : evaluator_(evaluator), graph_(graph), symbols_(symbols), observe_(observe), values_(graph.values.size()) {
     for (const NodeId id : graph.order) ir::for_each_use(graph[id], [&](ValueId v) { last_use_[v.index] = id; });
   }
 
@@ -140,6 +141,7 @@ class Frame {
     if (node.op->has(ir::kRegion)) return run_control(node);
     const Lookup lookup = [this](ValueId id) { return tensor(id); };
     PTERON_ASSIGN(std::vector<NodeValue> results, evaluator_.run(graph_, node, lookup, &symbols_));
+    if (observe_) PTERON_TRY(observe_(node, results));
     for (size_t k = 0; k < results.size(); ++k) {
       if (auto* made = std::get_if<HostTensor>(&results[k])) values_[node.outputs[k].index] = std::move(*made);
     }
@@ -156,7 +158,7 @@ class Frame {
   }
 
   Result<std::vector<HostTensor>> run_region(const Graph& region, const std::vector<HostTensor>& operands) {
-    Frame frame(evaluator_, region, symbols_);
+    Frame frame(evaluator_, region, symbols_, observe_);
     size_t next = 0;
     for (const ir::Input& input : region.inputs) {
       if (!input.value.valid()) continue;
@@ -248,6 +250,7 @@ class Frame {
   const Evaluator& evaluator_;
   const Graph& graph_;
   Symbols& symbols_;
+  const NodeObserver& observe_;
   std::vector<std::optional<HostTensor>> values_;
   std::unordered_map<uint32_t, NodeId> last_use_;
   std::vector<bool> kept_;
@@ -273,10 +276,11 @@ Status bind_input(const Graph& graph, const ir::Input& input, const HostTensor& 
 
 }  // namespace
 
-Result<std::vector<std::optional<HostTensor>>> run_graph(const Evaluator& evaluator, const Graph& graph, std::span<const HostTensor> inputs, StateTensors* states) {
+Result<std::vector<std::optional<HostTensor>>> run_graph(const Evaluator& evaluator, const Graph& graph, std::span<const HostTensor> inputs, StateTensors* states,
+                                                         const NodeObserver& observe) {
   if (inputs.size() != graph.inputs.size()) return Status(Code::kInvalidInput, str_cat("expected ", graph.inputs.size(), " inputs, found ", inputs.size()));
   Symbols symbols;
-  Frame frame(evaluator, graph, symbols);
+  Frame frame(evaluator, graph, symbols, observe);
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!graph.inputs[i].value.valid()) continue;
     PTERON_TRY(bind_input(graph, graph.inputs[i], inputs[i], &symbols));

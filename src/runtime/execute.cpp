@@ -47,6 +47,7 @@ Status add_place(const MethodState& method, size_t at, Status status) {
 Status run_instructions(MethodState& method) {
   const Instruction* code = method.code.data();
   const size_t count = method.code.size();
+  CallObserver* const observer = method.observer;
   uint64_t budget = method.program->state().options.max_instructions;
   size_t at = 0;
   while (at < count) {
@@ -58,11 +59,13 @@ Status run_instructions(MethodState& method) {
     switch (instruction.kind) {
       case Instruction::Kind::kKernel: {
         Status status = instruction.fn(method.context, instruction.args);
+        if (status.ok() && observer != nullptr) [[unlikely]] status = observer->after(at);
         if (!status.ok()) [[unlikely]] return add_place(method, at, std::move(status));
         break;
       }
       case Instruction::Kind::kDelegate: {
         Status status = instruction.delegate->execute(instruction.args);
+        if (status.ok() && observer != nullptr) [[unlikely]] status = observer->after(at);
         if (!status.ok()) [[unlikely]] return add_place(method, at, std::move(status));
         break;
       }

@@ -86,6 +86,14 @@ struct InitialState {
   std::span<const std::byte> bytes;
 };
 
+/// Sees what a method computes (pteron compare --bisect).
+class CallObserver {
+ public:
+  virtual ~CallObserver() = default;
+  /// Kernel or delegate call `instruction` has just run. Errors: end the call.
+  virtual Status after(size_t instruction) = 0;
+};
+
 /// A loaded method.
 struct MethodState {
   std::shared_ptr<Program> program;   ///< keeps the mapping and the pool alive
@@ -112,6 +120,7 @@ struct MethodState {
   Constraints constraints;
   bool inputs_changed = true;         ///< sizes must be checked against each other before the next call
   bool executed = false;
+  CallObserver* observer = nullptr;   ///< may be null; outlives the calls
 };
 
 /// Reads and verifies a program. `label` names it in messages; options.kernels must be set.

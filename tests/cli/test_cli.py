@@ -2,6 +2,7 @@
 import json
 import os
 import shutil
+import zipfile
 
 import pytest
 
@@ -90,3 +91,65 @@ def test_no_temporary_files_stay(pteron, sample, tmp_path, profile):
     done = pteron("compile", sample / "mlp_float32" / "model.pt2", "-o", tmp_path / "x.pte", "--profile", profile)
     assert done.returncode == 0, done.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["x.pte"]
+
+
+def test_inspect_archive(pteron, sample):
+    report = json.loads(pteron("inspect", sample / "dynamic_batch_mlp" / "model.pt2", "--json").stdout)
+    assert report["kind"] == "pt2" and report["inputs"] == [{"name": "input", "type": "f32[s31,16]"}]
+    assert report["sizes"] == [{"name": "s31", "min": 1, "max": 16}]
+    assert sum(w["size_bytes"] for w in report["weights"]) == 7976
+    assert {o["name"]: o["nodes"] for o in report["operators"]}["aten::linear"] == 3
+    text = pteron("inspect", sample / "dynamic_batch_mlp" / "model.pt2", "--weights").stdout
+    assert "size s31 in [1,16]" in text and "parameter 5.weight: float32 [10,32]" in text
+
+
+def test_inspect_names_unknown_operators(pteron, sample):
+    report = json.loads(pteron("inspect", sample / "file_unknown_operator" / "model.pt2", "--json").stdout)
+    assert [o["name"] for o in report["operators"] if o["state"] == "unknown"] == ["mylib::twist"]
+
+
+@pytest.mark.parametrize("name,profile", [("cnn", "pteron"), ("attention_causal", "pteron"), ("lstm", "executorch")])
+def test_bisect_of_equal_programs(pteron, sample, tmp_path, name, profile):
+    model, inputs = sample / name / "model.pt2", sample / name / "inputs.safetensors"
+    assert pteron("compile", model, "-o", tmp_path / "m.pte", "--profile", profile).returncode == 0
+    done = pteron("compare", model, tmp_path / "m.pte", "--inputs", inputs, "--bisect", "--json")
+    assert done.returncode == 0, done.stderr + done.stdout
+    report = json.loads(done.stdout)
+    assert not report["departs"] and report["compared"] >= 0.8 * report["results_b"] > 0
+
+
+def test_bisect_names_the_node_whose_weight_changed(pteron, sample, tmp_path):
+    """The weights of the last of three layers are spoilt in the file: everything before it still agrees."""
+    model, inputs = sample / "mlp_float32" / "model.pt2", sample / "mlp_float32" / "inputs.safetensors"
+    assert pteron("compile", model, "-o", tmp_path / "m.pte").returncode == 0
+    good = json.loads(pteron("compare", model, tmp_path / "m.pte", "--inputs", inputs, "--bisect", "--json").stdout)
+    graph = pteron("compile", model, "-o", tmp_path / "x.pte", "--dump-after", "optimize").stdout
+    weight = [w for w in json.loads(pteron("inspect", model, "--json").stdout)["weights"] if w["kind"] == "parameter"][-1]
+    content = tmp_path / "content"
+    with zipfile.ZipFile(model) as archive:
+        named = json.loads(next(archive.read(n) for n in archive.namelist() if n.endswith("model_weights_config.json")))["config"][weight["name"]]
+        content = next(archive.read(n) for n in archive.namelist() if n.endswith("/" + named["path_name"]))
+    data = (tmp_path / "m.pte").read_bytes()
+    assert data.count(content) == 1 and weight["name"] in graph
+    (tmp_path / "m.pte").write_bytes(data.replace(content, bytes(len(content))))
+    done = pteron("compare", model, tmp_path / "m.pte", "--inputs", inputs, "--bisect", "--json")
+    assert done.returncode == 1, done.stderr
+    report = json.loads(done.stdout)
+    assert report["departs"] and 1 < report["compared"] < good["compared"]
+    assert report["place_a"].startswith("node ") and report["place_b"].startswith("instruction ")
+    assert "departs at node" in pteron("compare", model, tmp_path / "m.pte", "--inputs", inputs, "--bisect").stdout
+
+
+def archives(sample):
+    return [p for p in sorted(sample.glob("*/model.pt2")) if not p.parent.name.startswith("file_")]
+
+
+@pytest.mark.parametrize("profile", ["pteron", "executorch"])
+def test_text_form_survives_every_pass(pteron, sample, tmp_path, profile):
+    """parse(print(graph)) prints the same after import and after each pass."""
+    checked = 0
+    for model in archives(sample):
+        done = pteron("compile", model, "-o", tmp_path / "x.pte", "--check-text", "--profile", profile)
+        assert done.returncode in (0, 4), f"{model.parent.name}: {done.stderr}"
+        checked += done.returncode == 0
+    assert checked > 30

@@ -1,11 +1,13 @@
 """Files of the official exporter run here with equal outputs: delegates aside, every feature that its 1.5.1 emits."""
+import json
+
 import pytest
 import torch
 from executorch.exir import ExecutorchBackendConfig, to_edge
 from torch import nn
 from torch.export import Dim, export
 
-from conftest import equal, run_here
+from conftest import equal, pteron, run_here
 
 
 class Net(nn.Module):
@@ -63,10 +65,13 @@ def test_external_constants(tmp_path):
     manager.write_tensor_data_to_file(str(tmp_path))
     data, = tmp_path.glob("*.ptd")
     equal(run_here(tmp_path / "m.pte", [(x,)], tmp_path, "--data", data)[0], [net(x).detach()])
+    report = json.loads(pteron("inspect", data, "--json").stdout)
+    assert report["kind"] == "ptd" and sorted(e["size_bytes"] for e in report["entries"]) == sorted(4 * p.numel() for p in net.parameters())
+    assert f"{len(report['entries'])} entries, no manifest" in pteron("inspect", data).stdout
 
 
 def test_external_constants_missing(tmp_path):
-    from conftest import pteron, save
+    from conftest import save
     x = torch.randn(4, 6)
     write(tmp_path / "m.pte", export(Net().eval(), (x,)), external_constants=True)
     save(tmp_path / "in.safetensors", [x])

@@ -73,8 +73,8 @@ Result<Measurement> measure(const Arguments& a, double min_seconds) {
 }
 
 Result<int> run(const Arguments& a) {
-  const double min_seconds = std::strtod(a.value("min-time", "1").c_str(), nullptr);
-  if (!(min_seconds >= 0) || min_seconds > 3600) return Status(Code::kInvalidInput, "--min-time expects seconds from 0 to 3600");
+  PTERON_ASSIGN(const double min_seconds, parse_real(a.value("min-time", "1"), "--min-time"));
+  if (min_seconds > 3600) return Status(Code::kInvalidInput, "--min-time expects seconds from 0 to 3600");
   PTERON_ASSIGN(const Measurement m, measure(a, min_seconds));
   if (!a.flag("json")) {
     std::printf("load %.3f ms, first run %.3f ms\nlatency: median %.4f ms, p10 %.4f, p90 %.4f, p99 %.4f, best %.4f (%zu calls)\npeak memory %.1f MB\n", m.load_ms,

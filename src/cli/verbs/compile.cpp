@@ -1,4 +1,5 @@
 // pteron compile: .pt2 archives to a .pte file.
+#include <algorithm>
 #include <cstdio>
 
 #include "base/file_writer.h"
@@ -7,6 +8,8 @@
 #include "cli/session.h"
 #include "cli/verb.h"
 #include "compiler/compile.h"
+#include "ir/text.h"
+#include "passes/registry.h"
 
 namespace pteron::cli {
 
@@ -24,6 +27,7 @@ constexpr Option kOptions[] = {
     {"stop-after", "", OptionKind::kValue, "PHASE", "stop after a phase; writes nothing"},
     {"dump-after", "", OptionKind::kList, "PASS", "print the program after a phase or pass"},
     {"disable", "", OptionKind::kList, "PASS", "leave a pass out"},
+    {"check-text", "", OptionKind::kFlag, "", "print the program after every pass, read it back, and fail if the texts differ"},
     {"verify", "", OptionKind::kValue, "LEVEL", "each, phase or off: when the intermediate form is checked"},
 };
 
@@ -53,6 +57,27 @@ Status read_methods(const Arguments& a, compiler::CompileOptions* options) {
     }
   }
   return ok_status();
+}
+
+/// Names of all phases and passes.
+std::vector<std::string> all_steps() {
+  std::vector<std::string> names;
+  for (const std::string_view phase : compiler::phase_names()) names.emplace_back(phase);
+  for (const passes::Pass& pass : passes::all_passes()) {
+    if (std::ranges::find(names, pass.name) == names.end()) names.emplace_back(pass.name);
+  }
+  return names;
+}
+
+/// Empty if a program's text reads back as itself, else the first line that differs.
+std::string text_difference(const ir::Catalog& catalog, const std::string& text) {
+  ir::Program again;
+  if (const Status status = ir::parse(text, catalog, again); !status.ok()) return std::string(status.message());
+  const std::string second = ir::print(again);
+  if (second == text) return {};
+  const size_t at = static_cast<size_t>(std::ranges::mismatch(text, second).in1 - text.begin());
+  const size_t begin = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;  // npos + 1 is 0
+  return str_cat("expected '", text.substr(begin, text.find('\n', at) - begin), "', found '", second.substr(begin, second.find('\n', std::min(at, second.size())) - begin), "'");
 }
 
 /// Usage errors print a line and exit 2.
@@ -135,8 +160,15 @@ Result<int> run(const Arguments& a) {
     return usage_error("--alignment is a power of two from 16 to 4096");
   }
   options.stop_after = a.value("stop-after");
-  options.dump_after = a.list("dump-after");
-  options.disabled = a.list("disable");
+  options.dump_after = split_list(a.list("dump-after"));
+  options.disabled = split_list(a.list("disable"));
+  const std::vector<std::string> steps = all_steps();
+  for (const std::string& pass : options.disabled) {
+    if (passes::find_pass(pass) == nullptr) return usage_error(str_cat("--disable: no pass '", pass, "'; pteron opt --list prints them"));
+  }
+  for (const std::string& step : options.dump_after) {
+    if (std::ranges::find(steps, step) == steps.end()) return usage_error(str_cat("--dump-after: no phase or pass '", step, "'; --list-phases and pteron opt --list print them"));
+  }
   const std::string verify = a.value("verify", "phase");
   if (verify != "each" && verify != "phase" && verify != "off") return usage_error(str_cat("--verify is each, phase or off, found '", verify, "'"));
   options.verify = verify == "each" ? compiler::VerifyLevel::kEach : verify == "off" ? compiler::VerifyLevel::kOff : compiler::VerifyLevel::kPhase;
@@ -147,6 +179,7 @@ Result<int> run(const Arguments& a) {
   options.dump = [](std::string_view pass, std::string_view text) {
     std::printf("# after %s\n%s\n", std::string(pass).c_str(), std::string(text).c_str());
   };
+  const bool check_text = a.flag("check-text");
   std::string output = a.value("output");
   if (output.empty()) {
     const std::string& first = options.methods[0].path;
@@ -158,8 +191,17 @@ Result<int> run(const Arguments& a) {
   StderrLog log(a.flag("quiet") ? LogLevel::kError : LogLevel::kWarning);
   options.log = &log;
   PTERON_ASSIGN(Session session, Session::create());
+  Status text_status;
+  if (check_text) {
+    options.dump_after = steps;
+    options.dump = [&](std::string_view pass, std::string_view text) {
+      const std::string problem = text_status.ok() ? text_difference(session.catalog(), std::string(text)) : std::string();
+      if (!problem.empty()) text_status = Status(Code::kInternal, str_cat("text form after ", pass, ": ", problem));
+    };
+  }
   LazyFile file(output);
   PTERON_ASSIGN(const compiler::CompileReport report, compiler::compile(options, session.environment(), file));
+  PTERON_TRY(std::move(text_status));
   if (!options.stop_after.empty() && options.stop_after != "write") {
     if (a.flag("json")) print_json(report, "", 0);
     return 0;

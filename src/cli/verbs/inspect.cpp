@@ -1,13 +1,16 @@
-// pteron inspect: what a .pte holds.
+// pteron inspect: what a .pte, a .pt2 or a .ptd holds; told apart by content.
 #include <cstdio>
+#include <cstring>
 
 #include "base/mapped_file.h"
 #include "base/str_cat.h"
+#include "cli/inspect.h"
 #include "cli/json_writer.h"
 #include "cli/programs.h"
 #include "cli/session.h"
 #include "cli/verb.h"
 #include "format/program_view.h"
+#include "runtime/state.h"
 
 namespace pteron::cli {
 
@@ -15,7 +18,9 @@ namespace {
 
 constexpr Option kOptions[] = {
     {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) with weights"},
-    {"instructions", "", OptionKind::kFlag, "", "list the instructions of every method"},
+    {"instructions", "", OptionKind::kFlag, "", "list the instructions of every method of a .pte"},
+    {"weights", "", OptionKind::kFlag, "", "list the weights of a .pt2"},
+    {"verify-data", "", OptionKind::kFlag, "", "compare the payloads of a .ptd with its manifest"},
 };
 
 void value_json(JsonWriter& json, const ValueInfo& value) {
@@ -100,12 +105,15 @@ void print_instructions(const format::ProgramView& view) {
   }
 }
 
-Result<int> run(const Arguments& a) {
+bool has_bytes(std::span<const std::byte> bytes, size_t at, std::string_view text) {
+  return bytes.size() >= at + text.size() && std::memcmp(bytes.data() + at, text.data(), text.size()) == 0;
+}
+
+Result<int> inspect_program(const std::string& path, const Arguments& a) {
   PTERON_ASSIGN(const LoadOptions load, load_options(a));
-  const std::string& path = a.positionals()[0];
   PTERON_ASSIGN(const std::shared_ptr<Program> program, Program::load(path, load));
-  PTERON_ASSIGN(const std::shared_ptr<FileBytes> file, FileBytes::map(path));
-  PTERON_ASSIGN(const format::ProgramView view, format::verify_program(file->bytes()));
+  const format::ProgramView& view = program->state().view;
+  const size_t file_bytes = view.file().size();
   std::vector<MethodInfo> methods;
   for (const std::string& name : program->method_names()) {
     PTERON_ASSIGN(MethodInfo info, program->method_info(name));
@@ -114,7 +122,8 @@ Result<int> run(const Arguments& a) {
   if (a.flag("json")) {
     JsonWriter json;
     json.begin_object();
-    json.field("file_bytes", file->bytes().size());
+    json.field("kind", "pte");
+    json.field("file_bytes", file_bytes);
     json.field("program_bytes", view.header().program_bytes);
     json.field("segment_bytes", view.header().segment_bytes);
     json.key("methods");
@@ -134,7 +143,7 @@ Result<int> run(const Arguments& a) {
     std::printf("%s\n", json.text().c_str());
     return 0;
   }
-  std::printf("%s: %zu bytes, program %llu, segments %llu\n", path.c_str(), file->bytes().size(), static_cast<unsigned long long>(view.header().program_bytes),
+  std::printf("%s: %zu bytes, program %llu, segments %llu\n", path.c_str(), file_bytes, static_cast<unsigned long long>(view.header().program_bytes),
               static_cast<unsigned long long>(view.header().segment_bytes));
   for (const MethodInfo& info : methods) print_method(info);
   for (const format::NamedRange& data : view.named_data()) std::printf("named data %s: %zu bytes\n", std::string(data.key).c_str(), data.bytes.size());
@@ -142,9 +151,19 @@ Result<int> run(const Arguments& a) {
   return 0;
 }
 
+Result<int> run(const Arguments& a) {
+  const std::string& path = a.positionals()[0];
+  {
+    PTERON_ASSIGN(std::shared_ptr<FileBytes> file, FileBytes::map(path));
+    if (has_bytes(file->bytes(), 0, "PK")) return inspect_archive(path, std::move(file), a);
+    if (has_bytes(file->bytes(), 4, "FT01")) return inspect_data(path, *file, a);
+  }
+  return inspect_program(path, a);
+}
+
 }  // namespace
 
 extern const Verb k_inspect_verb;
-const Verb k_inspect_verb = {"inspect", "show what a .pte program holds", "MODEL.pte [options]", 1, 1, kOptions, run};
+const Verb k_inspect_verb = {"inspect", "show what a .pte, .pt2 or .ptd holds", "FILE [options]", 1, 1, kOptions, run};
 
 }  // namespace pteron::cli
