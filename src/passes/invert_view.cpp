@@ -5,6 +5,7 @@
 
 #include "base/str_cat.h"
 #include "passes/alias_ops.h"
+#include "tensor/dtype.h"
 
 namespace pteron::passes {
 
@@ -63,6 +64,10 @@ ValueId scatter_strided(Builder& b, const NodeView& step, size_t result, ValueId
   const TensorType& type = b.type(parent);
   ir::ViewLayout layout;
   const ir::ViewLayout input{type.sizes, ir::contiguous_strides_of(type.sizes), 0};
+  if (b.type(parent).dtype != b.type(child).dtype) {  // positions count elements of one dtype
+    b.fail(Status(Code::kUnsupported, str_cat("write through a view made by ", step.op().name, " with another dtype")));
+    return {};
+  }
   if (step.op().def.view == nullptr || !step.op().def.view(step, input, result, &layout)) {
     b.fail(Status(Code::kUnsupported, str_cat("write through a view made by ", step.op().name)));
     return {};
@@ -124,6 +129,11 @@ ValueId invert_view(Builder& b, const Node& step, size_t result, ValueId parent,
   }
   if (name == "view_as_real") return b.op("aten::view_as_complex", {child});
   if (name == "view_as_complex") return b.op("aten::view_as_real", {child});
+  if (name == "real" || name == "imag") {
+    if (!is_complex(b.type(parent).dtype)) return child;
+    const ValueId parts = b.op("aten::view_as_real", {parent});
+    return b.op("aten::view_as_complex", {b.op("aten::select_scatter", {parts, child, Expr(-1), Expr(name == "imag" ? 1 : 0)})});
+  }
   return scatter_strided(b, view, result, parent, child);
 }
 

@@ -137,6 +137,33 @@ Status infer_view_as_real(InferContext& c) {
   return ok_status();
 }
 
+/// real (part 0) and imag (part 1): every second real number. The real part of a real tensor is the tensor.
+template <int part>
+Status shape_part(const NodeView& n, size_t, Layout& v, bool*) {
+  if (!is_complex(n.type("self").dtype)) return ok_status();
+  for (Expr& s : v.strides) s = s * Expr(2);
+  v.offset = v.offset * Expr(2) + Expr(part);
+  return ok_status();
+}
+template <int part>
+Status infer_part(InferContext& c) {
+  const DType dtype = c.type("self").dtype;
+  if (part == 1 && !is_complex(dtype)) return Status(Code::kInvalidInput, str_cat("imag of dtype ", dtype_name(dtype)));
+  PTERON_ASSIGN(const Layout v, shaped(c, 0, shape_part<part>));
+  c.add(type_of(v, real_dtype(dtype), c.type("self").device));
+  return ok_status();
+}
+template <int part>
+Ids decompose_part(Builder& b, const NodeView& n) {
+  const ValueId self = n.value("self");
+  if (!is_complex(n.type("self").dtype)) return {self};
+  return {b.op("aten::select.int", {b.op("aten::view_as_real", {self}), Expr(-1), Expr(part)})};
+}
+template <int part>
+constexpr OpDef part_of(std::string_view schema) {
+  return {.schema = schema, .infer = infer_part<part>, .decompose = decompose_part<part>, .view = view_fn<shape_part<part>>};
+}
+
 Status shape_as_complex(const NodeView&, size_t, Layout& v, bool* aliases) {
   if (v.rank() == 0 || !dim_is(v.sizes.back(), 2)) return Status(Code::kInvalidInput, "view_as_complex needs a last dim of size 2");
   *aliases = dim_is(v.strides.back(), 1);
@@ -201,6 +228,8 @@ constexpr OpDef kTable[] = {
      .infer = infer_view_as_real,
      .kernel = "aten::view_as_real_copy.out",
      .view = view_fn<shape_as_real>},
+    part_of<0>("aten::real(Tensor(a) self) -> Tensor(a)"),
+    part_of<1>("aten::imag(Tensor(a) self) -> Tensor(a)"),
     {.schema = "aten::view_as_complex(Tensor(a) self) -> Tensor(a)",
      .infer = infer_view_as_complex,
      .kernel = "aten::view_as_complex_copy.out",
