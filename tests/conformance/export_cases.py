@@ -142,19 +142,16 @@ def _parts(x):
     return z.real, z.imag[1:], z.t().imag, torch.real(x), torch.view_as_real(y), y.real + y.imag
 
 
-def _grouped_calls(dtype):
-    def make():
-        offs = torch.tensor([3, 3, 8], dtype=torch.int32)
-        return [(torch.randn(8, 16).to(dtype), torch.randn(3, 16, 24).to(dtype), torch.randn(24, 8).to(dtype).t(), 3 * offs.clone().fill_(0) + offs)]
-    return make
+def _grouped_calls():
+    offs = torch.tensor([3, 3, 8], dtype=torch.int32)
+    return [tuple(x.bfloat16() for x in (torch.randn(8, 16), torch.randn(3, 16, 24), torch.randn(24, 8).t())) + (offs,)]
 
 
-for _name, _dtype in (("float16", torch.float16), ("bfloat16", torch.bfloat16)):
-    @function(f"grouped_products_{_name}", _grouped_calls(_dtype))
-    def _grouped(x, experts, wide, offs):
-        product = torch.ops.aten._grouped_mm
-        return (product(x, experts, offs), product(x.t().contiguous().t(), experts, offs), product(experts.transpose(1, 2), x.t(), offs),
-                product(x.t(), wide, offs), product(experts.transpose(1, 2), experts))
+@function("grouped_products", _grouped_calls)  # other dtypes need other processors
+def _grouped(x, experts, wide, offs):
+    product = torch.ops.aten._grouped_mm
+    return (product(x, experts, offs), product(x.t().contiguous().t(), experts, offs), product(experts.transpose(1, 2), x.t(), offs),
+            product(x.t(), wide, offs), product(experts.transpose(1, 2), experts))
 
 
 class WeightNorm(nn.Module):
