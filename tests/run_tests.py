@@ -206,7 +206,8 @@ def stage_conformance(results, options):
     if not require(results, "make conformance cases", 0 if cases else 1):
         return
     check_texts(results, cases)
-    for name, extra, allowed in (("pteron", [], "conformance_allowed.txt"), ("executorch", ["--executorch"], "conformance_executorch_allowed.txt")):
+    for name, extra, allowed in (("pteron", [], "conformance_allowed.txt"), ("backend cpu", ["--backend", "cpu"], "conformance_allowed.txt"),
+                                 ("executorch", ["--executorch"], "conformance_executorch_allowed.txt")):
         check_cases(results, name, cases, [*extra, "--kind", "model,dynamic,state,control,bug"] if extra else [], allowed)
 
 

@@ -21,6 +21,7 @@ namespace pteron {
 
 namespace runtime {
 class KernelTable;
+class StateCache;
 struct ProgramState;
 struct MethodState;
 }  // namespace runtime
@@ -83,6 +84,8 @@ struct LoadOptions {
   LogSink* log = nullptr;                          ///< must outlive the program
   const runtime::KernelTable* kernels = nullptr;   ///< null: the portable kernels; must outlive the program
   std::vector<const DelegateBackend*> delegates;   ///< must outlive the program
+  const NamedData* outer_data = nullptr;           ///< for payloads that are programs: constants of the program around; must outlive this one
+  runtime::StateCache* states = nullptr;           ///< for the library's own use: packed weights shared with other programs
   uint64_t max_instructions = 10'000'000;          ///< a call that executes more fails: guard against endless loops
 };
 

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "backends/cpu/aot/backend.h"
 #include "base/str_cat.h"
 #include "ops/catalog.h"
 #include "ops/kernels.h"
@@ -25,7 +26,25 @@ Result<Session> Session::create() {
   session.pool_ = make_thread_pool(0);
   session.evaluator_ = std::make_unique<interp::Evaluator>(ops::portable_kernels(), *session.pool_);
   session.environment_.evaluator = session.evaluator_.get();
+  PTERON_ASSIGN(std::unique_ptr<backends::Backend> cpu, cpu::make_backend(session.environment_.has_kernel));
+  session.backends_.push_back(std::move(cpu));
   return session;
+}
+
+Result<std::vector<const backends::Backend*>> Session::backends(const std::vector<std::string>& names) const {
+  std::vector<const backends::Backend*> out;
+  for (const std::string& name : names) {
+    if (std::count(names.begin(), names.end(), name) > 1) return Status(Code::kInvalidInput, str_cat("backend '", name, "' is named twice"));
+    if (name == "portable") continue;
+    const auto found = std::find_if(backends_.begin(), backends_.end(), [&](const auto& backend) { return backend->name() == name; });
+    if (found == backends_.end()) {
+      std::string known = "'portable'";
+      for (const auto& backend : backends_) str_append(known, ", '", backend->name(), "'");
+      return Status(Code::kUnsupported, str_cat("backend '", name, "' does not exist; there are ", known));
+    }
+    out.push_back(found->get());
+  }
+  return out;
 }
 
 void StderrLog::log(LogLevel level, std::string_view message) {

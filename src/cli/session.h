@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backends/api/backend.h"
 #include "base/byte_sink.h"
 #include "base/file_writer.h"
 #include "base/log.h"
@@ -25,11 +26,15 @@ class Session {
   static Result<Session> create();
   const ir::Catalog& catalog() const { return *catalog_; }
   const compiler::Environment& environment() const { return environment_; }
+  /// Backends by name, in that order; "portable" is none.
+  /// Errors: kUnsupported (a name that does not exist, with those that do), kInvalidInput (a name twice).
+  Result<std::vector<const backends::Backend*>> backends(const std::vector<std::string>& names) const;
 
  private:
   std::unique_ptr<ir::Catalog> catalog_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<interp::Evaluator> evaluator_;
+  std::vector<std::unique_ptr<backends::Backend>> backends_;
   compiler::Environment environment_;
 };
 

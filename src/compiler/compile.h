@@ -10,8 +10,10 @@
 
 #include "base/byte_sink.h"
 #include "base/log.h"
+#include "backends/api/backend.h"
 #include "emit/emit.h"
 #include "ir/op.h"
+#include "partition/partition.h"
 #include "pteron/status.h"
 
 namespace pteron::interp {
@@ -41,6 +43,8 @@ struct CompileOptions {
   Profile profile = Profile::kPteron;
   std::vector<SizeBound> size_bounds;      ///< a call that exceeds one fails
   uint64_t alignment_bytes = 64;           ///< of planned buffers, constants and named data
+  std::vector<const backends::Backend*> backends;  ///< in order of preference; empty: all nodes run on the kernels of the profile
+  bool strict = false;                     ///< kUnsupported if some node stays outside the backends
   std::string stop_after;                  ///< name of a phase; empty: run all
   std::vector<std::string> dump_after;     ///< names of phases or passes whose result goes to `dump`
   std::vector<std::string> disabled;       ///< passes to leave out
@@ -64,9 +68,17 @@ struct PhaseReport {
   uint64_t peak_bytes = 0;  ///< largest resident memory of the process so far
 };
 
+/// What the backends took of one method.
+struct MethodPartition {
+  std::string method;
+  partition::PartitionReport report;
+};
+
 struct CompileReport {
   std::vector<PhaseReport> phases;
   std::vector<emit::MethodReport> methods;
+  std::vector<MethodPartition> partitions;   ///< if there were backends
+  std::vector<std::string> delegates;        ///< backend ids the file needs at load, sorted
   std::vector<std::string> operators;   ///< kernels the file needs at load, sorted
   size_t weight_bytes = 0;              ///< constants written
 };

@@ -22,7 +22,7 @@ namespace pteron::compiler {
 
 namespace {
 
-constexpr std::string_view kPhases[] = {"import", "resolve", "functionalize", "decompose", "optimize", "emit", "write"};
+constexpr std::string_view kPhases[] = {"import", "resolve", "functionalize", "decompose", "optimize", "partition", "emit", "write"};
 
 uint64_t peak_resident_bytes() {
   struct rusage usage;
@@ -122,14 +122,49 @@ std::vector<std::string> operators_of(const format::ProgramSpec& program) {
   return {names.begin(), names.end()};
 }
 
-/// Stores the facts about the methods as named data of the program. The program borrows the returned bytes.
-Result<Buffer> add_meta(const CompileOptions& options, emit::Emitted& emitted) {
-  emitted.meta.compiler_version = version();
-  emitted.meta.profile = options.profile == Profile::kExecutorch ? "executorch" : "pteron";
-  PTERON_ASSIGN(Buffer bytes, format::write_meta(emitted.meta));
-  emitted.program.blobs.push_back({format::Payload::borrow(bytes.span()), 0, 0});
-  emitted.program.named_data.push_back({std::string(format::kMetaKey), static_cast<uint32_t>(emitted.program.blobs.size() - 1)});
-  return bytes;
+Status check_all_taken(const MethodPartition& part) {
+  if (part.report.nodes_outside == 0) return ok_status();
+  std::string text = str_cat("method ", part.method, ": no backend takes ", part.report.nodes_outside, " nodes:");
+  for (const partition::Refusal& refusal : part.report.refusals) str_append(text, " ", refusal.op, " (", refusal.count, "): ", refusal.reason, ";");
+  text.pop_back();
+  return Status(Code::kUnsupported, text);
+}
+
+/// Groups that backends took and compiled.
+Result<std::vector<backends::CompiledGroup>> compile_groups(const CompileOptions& options, const ir::Catalog& catalog, ir::Program& program, CompileReport& report) {
+  std::vector<backends::CompiledGroup> compiled;
+  if (options.backends.empty()) return compiled;
+  for (const auto& method : program.methods) {
+    report.partitions.push_back({method->name, {}});
+    PTERON_ASSIGN(const std::vector<partition::Group> groups,
+                  partition::partition(*method, options.backends, static_cast<uint32_t>(compiled.size()), &report.partitions.back().report));
+    if (options.strict) PTERON_TRY(check_all_taken(report.partitions.back()));
+    for (const partition::Group& group : groups) {
+      auto made = group.backend->compile(*group.method, {&catalog, options.alignment_bytes});
+      if (!made.ok()) return std::move(made).status().with_context(str_cat("method ", method->name, ": backend ", group.backend->name()));
+      compiled.push_back(std::move(made).value());
+    }
+  }
+  return compiled;
+}
+
+std::vector<std::string> delegate_ids(const std::vector<backends::CompiledGroup>& groups) {
+  std::set<std::string> ids;
+  for (const backends::CompiledGroup& group : groups) ids.insert(group.id);
+  return {ids.begin(), ids.end()};
+}
+
+/// Payloads become the first blobs of the program, their weights named data that is stored once.
+void add_groups(std::vector<backends::CompiledGroup>& groups, format::ProgramSpec& program) {
+  for (const backends::CompiledGroup& group : groups) program.blobs.push_back({format::Payload::borrow(group.payload.span()), 0, 0});
+  std::set<std::string> keys;
+  for (backends::CompiledGroup& group : groups) {
+    for (backends::NamedBlob& blob : group.data) {
+      if (!keys.insert(blob.key).second) continue;
+      program.blobs.push_back({std::move(blob.payload), 0, 0});
+      program.named_data.push_back({std::move(blob.key), static_cast<uint32_t>(program.blobs.size() - 1)});
+    }
+  }
 }
 
 }  // namespace
@@ -189,14 +224,23 @@ Result<CompileReport> compile(const CompileOptions& options, const Environment& 
   PTERON_TRY(driver.finish("optimize", &stop));
   if (stop) return report;
 
-  PTERON_ASSIGN(emit::Emitted emitted, emit::emit_program(program, {options.profile, options.alignment_bytes}));
+  PTERON_ASSIGN(std::vector<backends::CompiledGroup> groups, compile_groups(options, *environment.catalog, program, report));
+  PTERON_TRY(driver.finish("partition", &stop));
+  if (stop) return report;
+
+  std::vector<format::DelegateSpec> delegates;
+  for (const backends::CompiledGroup& group : groups) delegates.push_back({group.id, 0, group.specs});
+  report.delegates = delegate_ids(groups);
+  PTERON_ASSIGN(emit::Emitted emitted, emit::emit_program(program, {options.profile, options.alignment_bytes, delegates, false}));
+  add_groups(groups, emitted.program);
   report.methods = std::move(emitted.reports);
   report.operators = operators_of(emitted.program);
   for (const format::Payload& constant : emitted.program.constants) report.weight_bytes += constant.size_bytes;
+  for (const format::NamedDataSpec& data : emitted.program.named_data) report.weight_bytes += emitted.program.blobs[data.blob].payload.size_bytes;
   PTERON_TRY(driver.finish("emit", &stop));
   if (stop) return report;
 
-  PTERON_ASSIGN(const Buffer facts, add_meta(options, emitted));
+  PTERON_ASSIGN(const Buffer facts, emit::add_meta(emitted, options.profile, version()));
   PTERON_TRY(format::write_program(emitted.program, {options.alignment_bytes}, sink));
   PTERON_TRY(driver.finish("write", &stop));
   return report;

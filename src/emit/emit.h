@@ -3,13 +3,16 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/buffer.h"
 #include "format/meta.h"
 #include "format/program.h"
 #include "ir/graph.h"
+#include "ir/op.h"
 #include "pteron/status.h"
 
 namespace pteron::emit {
@@ -23,7 +26,20 @@ enum class Profile : uint8_t {
 struct EmitOptions {
   Profile profile = Profile::kPteron;
   uint64_t alignment_bytes = 64;  ///< of planned buffers
+  /// Compiled groups by the index argument of their delegate nodes; blob i of the program must be the payload of group i.
+  std::span<const format::DelegateSpec> delegates;
+  /// For payloads of our own CPU engine: constants of kExternalBytes and more are row-major named data of the program around, and results
+  /// are memory of the caller.
+  bool is_payload = false;
 };
+
+/// Smaller constants of a payload stay inside it.
+inline constexpr size_t kExternalBytes = 1024;
+
+/// The operator of a delegated group: tensors it reads, run-time numbers that its sizes need, its index in EmitOptions::delegates.
+inline constexpr std::string_view kDelegateOp = "pteron::delegate";
+/// The program's instance of it.
+Result<const ir::Op*> delegate_op(ir::Program& program);
 
 /// Planned memory of one method.
 struct MethodReport {
@@ -34,8 +50,15 @@ struct MethodReport {
   size_t constant_bytes = 0;        ///< weights that the method uses
 };
 
+/// A constant of a payload that the program around stores.
+struct ExternalConstant {
+  std::string key;
+  format::Payload payload;          ///< row-major; borrows the constant's bytes
+};
+
 struct Emitted {
   format::ProgramSpec program;      ///< borrows the constants of the ir::Program
+  std::vector<ExternalConstant> external;
   format::ProgramMeta meta;         ///< facts about the methods
   std::vector<MethodReport> reports;
 };
@@ -48,5 +71,10 @@ bool is_control_flow(std::string_view op);
 /// Owns:    the result borrows constant bytes from `program`.
 /// Errors:  kUnsupported (a dim without an upper bound, named with its symbol and node; a value kind that the format cannot hold).
 Result<Emitted> emit_program(const ir::Program& program, const EmitOptions& options);
+/// The same for some methods, which need not be among the program's.
+Result<Emitted> emit_methods(const ir::Program& program, std::span<const ir::Method* const> methods, const EmitOptions& options);
+
+/// Stores the facts about the methods as named data of the program. The program borrows the returned bytes.
+Result<Buffer> add_meta(Emitted& emitted, Profile profile, std::string_view compiler_version);
 
 }  // namespace pteron::emit

@@ -8,6 +8,7 @@
 
 #include "base/checked_math.h"
 #include "base/str_cat.h"
+#include "format/content_hash.h"
 #include "ir/op.h"
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
@@ -82,6 +83,19 @@ Result<uint32_t> ConstantPool::initial_state(ir::ConstantId id) {
   if (std::all_of(span.begin(), span.end(), [](std::byte b) { return b == std::byte{0}; })) return 0u;
   initial_states.push_back(std::move(made));
   return static_cast<uint32_t>(initial_states.size());
+}
+
+Result<std::string> ConstantPool::external_key(ir::ConstantId id) {
+  const auto found = external_keys_.find(id.index);
+  if (found != external_keys_.end()) return found->second;
+  const ir::Constant& c = program_[id];
+  std::vector<uint8_t> order(c.sizes.size());
+  std::iota(order.begin(), order.end(), uint8_t{0});
+  PTERON_ASSIGN(format::Payload made, payload(id, order));
+  PTERON_ASSIGN(std::string key, format::weight_key(c.dtype, c.sizes, made));
+  external.push_back({key, std::move(made)});
+  external_keys_.emplace(id.index, key);
+  return key;
 }
 
 void MethodEmitter::touch(uint32_t root) {
@@ -159,8 +173,14 @@ Result<Placement> MethodEmitter::place_constant(ir::ConstantId id) {
   const ir::Constant& c = program_[id];
   TensorType type{c.dtype, {c.sizes.begin(), c.sizes.end()}, {c.strides.begin(), c.strides.end()}, {}};
   std::vector<uint8_t> dim_order;
+  const bool external = options_.is_payload && c.size_bytes() >= kExternalBytes;
+  if (external) type = ir::contiguous_type(c.dtype, std::move(type.sizes));
   PTERON_ASSIGN(format::TensorSpec spec, tensor_spec(type, c.name, &dim_order));
-  PTERON_ASSIGN(spec.data_index, pool_.constant(id, dim_order));
+  if (external) {
+    PTERON_ASSIGN(spec.external_name, pool_.external_key(id));
+  } else {
+    PTERON_ASSIGN(spec.data_index, pool_.constant(id, dim_order));
+  }
   const int32_t value = add_value(std::move(spec));
   const auto root = static_cast<uint32_t>(roots_.size());
   roots_.push_back({value, false, true, false, c.size_bytes(), 0, 0});
@@ -270,6 +290,7 @@ Status MethodEmitter::emit_node(const ir::Graph& graph, const ir::Node& node) {
     return ok_status();
   }
   if (node.op->is_view()) return emit_view(graph, node);
+  if (node.op->name == kDelegateOp) return emit_delegate(graph, node);
   return emit_call(graph, node);
 }
 
@@ -444,6 +465,38 @@ Status MethodEmitter::emit_call(const ir::Graph& graph, const ir::Node& node) {
   return ok_status();
 }
 
+Status MethodEmitter::emit_delegate(const ir::Graph& graph, const ir::Node& node) {
+  const ir::NodeView view(graph, *node.op, node.args);
+  const auto index = static_cast<size_t>(view.integer("index"));
+  if (index >= options_.delegates.size()) return Status(Code::kInternal, str_cat(current_, ": there is no compiled group ", index));
+  const std::vector<ValueId> inputs = view.values("inputs");
+  std::vector<int32_t> args;
+  for (const Expr& number : view.exprs("numbers")) {
+    PTERON_ASSIGN(const int32_t value, expr_value(number));
+    args.push_back(value);
+  }
+  // Numbers put instructions before the call: tensors are looked up after them, so that they live until the call itself.
+  std::vector<int32_t> tensors;
+  for (const ValueId id : inputs) {
+    PTERON_ASSIGN(const int32_t value, tensor_value(graph, id));
+    tensors.push_back(value);
+  }
+  args.insert(args.begin(), tensors.begin(), tensors.end());
+  std::vector<int32_t> outs;
+  for (const ValueId id : node.outputs) {
+    PTERON_ASSIGN(Placement place, new_planned(graph[id].type, "its result"));
+    outs.push_back(place.value);
+    scopes_.back().emplace(id.index, std::move(place));
+  }
+  args.insert(args.end(), outs.begin(), outs.end());
+  format::DelegateSpec spec = options_.delegates[index];
+  spec.blob = static_cast<uint32_t>(index);
+  plan_.instructions.push_back(format::DelegateCall{static_cast<int32_t>(plan_.delegates.size()), std::move(args)});
+  plan_.delegates.push_back(std::move(spec));
+  for (size_t k = 0; k < outs.size(); ++k) define_symbols(graph[node.outputs[k]].type, outs[k]);
+  return ok_status();
+}
+
 Result<Placement> MethodEmitter::clone_of(const Placement& from, const TensorType& type) {
   TensorType dense = ir::contiguous_type(type.dtype, type.sizes, type.device);
   touch(from.root);
@@ -546,6 +599,22 @@ Status MethodEmitter::emit_outputs() {
   return ok_status();
 }
 
+void MethodEmitter::release_outputs() {
+  std::vector<bool> shared(roots_.size(), false);
+  for (const Alias& alias : aliases_) shared[alias.root] = true;
+  std::map<uint32_t, int> count;
+  for (const uint32_t root : output_roots_) {
+    if (root != kNoRoot) ++count[root];
+  }
+  for (const auto& [index, uses] : count) {
+    Root& root = roots_[index];
+    const bool is_output = std::find(plan_.outputs.begin(), plan_.outputs.end(), root.value) != plan_.outputs.end();
+    if (uses > 1 || shared[index] || !root.planned || root.persistent || root.before_call || !is_output) continue;
+    root.planned = false;
+    std::get<format::TensorSpec>(plan_.values[static_cast<size_t>(root.value)]).allocation.reset();
+  }
+}
+
 Status MethodEmitter::finish_plan(MethodReport* report) {
   const uint32_t end = position();
   std::vector<plan::BufferRequest> requests;
@@ -589,6 +658,7 @@ Result<format::PlanSpec> MethodEmitter::run(MethodReport* report, format::Method
   PTERON_TRY(emit_nodes(method_.graph));
   PTERON_TRY(emit_write_backs());
   PTERON_TRY(emit_outputs());
+  if (options_.is_payload) release_outputs();
   PTERON_TRY(finish_plan(report));
   *meta = describe();
   return std::move(plan_);

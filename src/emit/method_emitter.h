@@ -25,7 +25,10 @@ class ConstantPool {
   Result<uint32_t> constant(ir::ConstantId id, const std::vector<uint8_t>& dim_order);
   /// Index (from 1) in ProgramSpec::initial_states; 0 if all its bytes are zero (planned memory starts as zeros).
   Result<uint32_t> initial_state(ir::ConstantId id);
+  /// Key of a constant that the program around stores (row-major).
+  Result<std::string> external_key(ir::ConstantId id);
 
+  std::vector<ExternalConstant> external;
   std::vector<format::Payload> constants;
   std::vector<format::Payload> initial_states;
 
@@ -33,6 +36,7 @@ class ConstantPool {
   Result<format::Payload> payload(ir::ConstantId id, const std::vector<uint8_t>& dim_order) const;
   const ir::Program& program_;
   std::map<std::pair<uint32_t, std::vector<uint8_t>>, uint32_t> constant_index_;
+  std::unordered_map<uint32_t, std::string> external_keys_;
 };
 
 /// Memory that one or several tensor values live in.
@@ -75,8 +79,11 @@ class MethodEmitter {
   Status emit_node(const ir::Graph& graph, const ir::Node& node);
   Status emit_view(const ir::Graph& graph, const ir::Node& node);
   Status emit_call(const ir::Graph& graph, const ir::Node& node);
+  Status emit_delegate(const ir::Graph& graph, const ir::Node& node);
   Status emit_write_backs();
   Status emit_outputs();
+  /// Payloads: results that no other value shares get no planned memory.
+  void release_outputs();
   Status finish_plan(MethodReport* report);
   /// Names, ranges, state and source lines (method_meta.cpp).
   format::MethodMeta describe();

@@ -1,8 +1,10 @@
-// The top of the runtime: Program::load with the portable kernels as default. The only place that knows both runtime and kernels.
+// The top of the runtime: Program::load with the portable kernels and the CPU engine as defaults. The only place that knows all of them.
+#include <algorithm>
 #include <span>
 #include <string>
 #include <utility>
 
+#include "backends/cpu/runtime/backend.h"
 #include "ops/kernels.h"
 #include "pteron/program.h"
 #include "pteron/version.h"
@@ -17,6 +19,8 @@ namespace {
 Result<std::shared_ptr<Program>> load_with_defaults(std::shared_ptr<FileBytes> file, std::span<const std::byte> bytes, std::string label,
                                                     LoadOptions options) {
   if (options.kernels == nullptr) options.kernels = &ops::portable_kernels();
+  const bool has_cpu = std::ranges::any_of(options.delegates, [](const DelegateBackend* d) { return d->id() == cpu::backend().id(); });
+  if (!has_cpu) options.delegates.push_back(&cpu::backend());
   return runtime::load_program(std::move(file), bytes, std::move(label), options);
 }
 

@@ -423,12 +423,17 @@ class MethodBuilder {
     }
     made.fn = kernel->fn;
     PTERON_TRY(check_list_outs(made.args, name));
-    if (kernel->workspace == nullptr) return ok_status();
+    if (kernel->workspace == nullptr && kernel->prepare == nullptr) return ok_status();
     KernelContext check;
     check.check_only = true;
     Status status = kernel->fn(check, made.args);
     if (!status.ok()) return std::move(status).with_context(str_cat("instruction ", made_->code.size(), " (", name, ")"));
-    scratch_bytes_ = std::max(scratch_bytes_, kernel->workspace(made.args));
+    if (kernel->workspace != nullptr) scratch_bytes_ = std::max(scratch_bytes_, kernel->workspace(made.args));
+    if (kernel->prepare == nullptr) return ok_status();
+    Result<std::shared_ptr<const KernelState>> state = kernel->prepare({state_.pool, state_.states()}, made.args);
+    if (!state.ok()) return std::move(state).status().with_context(str_cat("instruction ", made_->code.size(), " (", name, ")"));
+    made.state = state.value().get();
+    if (made.state != nullptr) made_->kernel_states.push_back(std::move(state).value());
     return ok_status();
   }
 

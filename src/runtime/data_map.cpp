@@ -54,8 +54,9 @@ Status DataMap::check_program(const format::ProgramMeta& meta) const {
   return ok_status();
 }
 
-Status DataMap::open(const std::vector<std::string>& paths, bool map, const format::ProgramView& program) {
+Status DataMap::open(const std::vector<std::string>& paths, bool map, const format::ProgramView& program, const NamedData* outer) {
   program_ = &program;
+  outer_ = outer;
   for (const std::string& path : paths) PTERON_TRY(add(path, map));
   for (const File& file : files_) {
     for (const format::DataEntry& entry : file.view.entries()) {
@@ -78,8 +79,17 @@ std::optional<std::span<const std::byte>> DataMap::find(std::string_view key) co
   return program_->named_data(key);
 }
 
+Result<std::span<const std::byte>> DataMap::outer_bytes(std::string_view name, const Tensor& expected) const {
+  const auto bytes = outer_->find(name);
+  if (!bytes.has_value()) return Status(Code::kNotFound, str_cat("constant \"", name, "\" is neither in the program nor in a data file"));
+  const size_t size = expected.view.size_bytes();
+  if (bytes->size() != size) return Status(Code::kIncompatible, str_cat("constant \"", name, "\" has ", bytes->size(), " bytes, expected ", size));
+  return *bytes;
+}
+
 Result<std::span<const std::byte>> DataMap::tensor(std::string_view name, const Tensor& expected) const {
   const format::DataEntry* entry = find_entry(name);
+  if (entry == nullptr && outer_ != nullptr) return outer_bytes(name, expected);
   if (entry == nullptr) {
     return Status(Code::kNotFound, files_.empty() ? str_cat("constant \"", name, "\" is in a data file (.ptd), and none was given")
                                                   : str_cat("constant \"", name, "\" is in none of the ", files_.size(), " data files given"));

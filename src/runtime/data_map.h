@@ -23,7 +23,8 @@ class DataMap final : public NamedData {
  public:
   /// Maps and verifies data files. A key may stand in one of them only.
   /// Errors: kNotFound, kInvalidFile, kIo, kIncompatible (a key in two places).
-  Status open(const std::vector<std::string>& paths, bool map, const format::ProgramView& program);
+  /// outer (may be null, must outlive the map) is asked for constants that no data file holds.
+  Status open(const std::vector<std::string>& paths, bool map, const format::ProgramView& program, const NamedData* outer = nullptr);
   /// That the files the program was written with are here: by the hash of their manifests, not by name.
   /// Errors: kNotFound (no file was given), kIncompatible (the files of another program).
   Status check_program(const format::ProgramMeta& meta) const;
@@ -42,8 +43,10 @@ class DataMap final : public NamedData {
   };
   Status add(const std::string& path, bool map);
   const format::DataEntry* find_entry(std::string_view key) const;
+  Result<std::span<const std::byte>> outer_bytes(std::string_view name, const Tensor& expected) const;
 
   const format::ProgramView* program_ = nullptr;
+  const NamedData* outer_ = nullptr;
   std::vector<File> files_;
 };
 

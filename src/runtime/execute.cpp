@@ -58,6 +58,7 @@ Status run_instructions(MethodState& method) {
     }
     switch (instruction.kind) {
       case Instruction::Kind::kKernel: {
+        method.context.state = instruction.state;
         Status status = instruction.fn(method.context, instruction.args);
         if (status.ok() && observer != nullptr) [[unlikely]] status = observer->after(at);
         if (!status.ok()) [[unlikely]] return add_place(method, at, std::move(status));

@@ -13,6 +13,15 @@ Status argument_not_ready(size_t index) {
   return Status(Code::kInvalidFile, str_cat("argument ", index, " has no memory, or is a constant where a result goes"));
 }
 
+Result<std::shared_ptr<const KernelState>> StateCache::find_or_make(const std::string& key, const Make& make) {
+  const std::lock_guard lock(mutex_);
+  std::weak_ptr<const KernelState>& slot = states_[key];
+  if (std::shared_ptr<const KernelState> living = slot.lock()) return living;
+  PTERON_ASSIGN(std::shared_ptr<const KernelState> made, make());
+  slot = made;
+  return made;
+}
+
 void KernelTable::add(std::span<const Kernel> rows) {
   rows_.insert(rows_.begin(), rows.begin(), rows.end());  // in front: stable_sort and unique then keep the newest of equal names
   std::stable_sort(rows_.begin(), rows_.end(), [](const Kernel& a, const Kernel& b) { return a.name < b.name; });

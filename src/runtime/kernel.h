@@ -4,12 +4,16 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -19,10 +23,36 @@
 
 namespace pteron::runtime {
 
+/// What a kernel made of its constant arguments at load (packed weights). Immutable once made, shared by methods.
+class KernelState {
+ public:
+  virtual ~KernelState() = default;
+};
+
+/// Kernel states by what they were made from, so that methods and sessions share them. A state lives as long as somebody uses it.
+/// Threads: find_or_make may be called from several threads at once; states are made one at a time.
+class StateCache {
+ public:
+  using Make = std::function<Result<std::shared_ptr<const KernelState>>()>;
+  /// The living state under `key`, or what `make` gives. Errors: make's.
+  Result<std::shared_ptr<const KernelState>> find_or_make(const std::string& key, const Make& make);
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::string, std::weak_ptr<const KernelState>> states_;
+};
+
+/// What preparing a kernel may use.
+struct KernelLoad {
+  ThreadPool* pool = nullptr;
+  StateCache* cache = nullptr;
+};
+
 /// What a kernel may use besides its arguments.
 struct KernelContext {
   ThreadPool* pool = nullptr;          ///< never null during a call
   std::span<std::byte> scratch;        ///< at least what the row's workspace() asked for, 64-byte aligned
+  const KernelState* state = nullptr;  ///< what the row's prepare() made for this call; null if it made nothing
   bool check_only = false;             ///< only look whether count and kinds of the arguments fit (asked at load, before workspace())
 };
 
@@ -30,12 +60,15 @@ struct KernelContext {
 using KernelFn = Status (*)(KernelContext&, std::span<Value* const> args);
 /// Scratch bytes that a call needs; asked at load with the upper bounds of all sizes.
 using WorkspaceFn = size_t (*)(std::span<Value* const> args);
+/// Makes the state of one call at load; constants have their bytes, other tensors only their upper bounds. May give null.
+using PrepareFn = Result<std::shared_ptr<const KernelState>> (*)(const KernelLoad& load, std::span<Value* const> args);
 
 /// One row of a kernel table.
 struct Kernel {
   std::string_view name;   ///< "aten::add.out", "aten::copy_", "pteron::view_strided.out"
   KernelFn fn = nullptr;
   WorkspaceFn workspace = nullptr;
+  PrepareFn prepare = nullptr;
 };
 
 /// A list of ints that may be computed at run time.

@@ -66,7 +66,7 @@ void choose_pool(ProgramState& state) {
 Status fill_program(ProgramState& state, std::span<const std::byte> bytes) {
   PTERON_ASSIGN(state.view, format::verify_program(bytes));
   PTERON_TRY(read_meta(state));
-  PTERON_TRY(state.data.open(state.options.data_files, state.options.map, state.view));
+  PTERON_TRY(state.data.open(state.options.data_files, state.options.map, state.view, state.options.outer_data));
   for (uint32_t i = 0; i < state.view.plan_count(); ++i) state.method_names.emplace_back(format::text_of(state.view.plan(i).name()));
   choose_pool(state);
   return ok_status();

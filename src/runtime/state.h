@@ -30,6 +30,9 @@ struct ProgramState {
   LoadOptions options;
   std::unique_ptr<ThreadPool> own_pool;
   ThreadPool* pool = nullptr;
+  StateCache own_states;
+
+  StateCache* states() { return options.states != nullptr ? options.states : &own_states; }
   std::vector<std::string> method_names;
 };
 
@@ -38,6 +41,7 @@ struct Instruction {
   enum class Kind : uint8_t { kKernel, kDelegate, kMove, kJumpFalse, kFree } kind = Kind::kFree;
   uint32_t target = 0;                ///< kJumpFalse: index in MethodState::code
   KernelFn fn = nullptr;              ///< kKernel
+  const KernelState* state = nullptr; ///< kKernel: owned by MethodState::kernel_states
   Delegate* delegate = nullptr;       ///< kDelegate
   std::span<Value* const> args;       ///< kMove: from, to; kJumpFalse: condition
 };
@@ -108,6 +112,7 @@ struct MethodState {
   std::vector<Instruction> code;
   std::vector<int32_t> operator_of;   ///< per instruction: index in info.operators or info.delegates, -1
   std::vector<std::unique_ptr<Delegate>> delegates;
+  std::vector<std::shared_ptr<const KernelState>> kernel_states;
   Buffer scratch;
   KernelContext context;
   std::vector<InputSlot> inputs;

@@ -33,6 +33,8 @@ def half_of(relative):
         return "compile"
     if parts[1] in RUNTIME_ROOMS:
         return "runtime"
+    if parts[1] == "backends" and len(parts) > 3:
+        return {"api": "compile", "aot": "compile", "runtime": "runtime"}.get(parts[2 if parts[2] == "api" else 3])
     if parts[1] == "ops" and len(parts) > 3:
         return "compile" if parts[3].startswith("op") else "runtime" if parts[3].startswith("kernel") else None
     return None
@@ -49,6 +51,9 @@ def walls():
             found = re.match(r'#include "([a-z_]+)/', line)
             if found and found.group(1) in foreign and "interp/evaluator.h" not in line:
                 yield f"{relative}:{number}: a {half} file includes {found.group(1)}/"
+            other = "runtime" if half == "compile" else "aot"
+            if re.match(rf'#include "backends/[a-z]+/{other}/', line) or (half == "runtime" and '#include "backends/api/' in line):
+                yield f"{relative}:{number}: a {half} file includes the other half of a backend"
 
 
 def document_paths():

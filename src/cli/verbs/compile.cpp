@@ -19,6 +19,7 @@ constexpr Option kOptions[] = {
     {"output", "o", OptionKind::kValue, "FILE", "the program to write; default: the input's name with .pte"},
     {"method", "", OptionKind::kList, "NAME=FILE", "one method of a program with several (instead of MODEL.pt2)"},
     {"backend", "", OptionKind::kList, "NAME[,NAME]", "backends in order of preference; 'portable' keeps everything on the portable kernels"},
+    {"strict", "", OptionKind::kFlag, "", "refuse a program of which some node stays outside the backends"},
     {"profile", "", OptionKind::kValue, "NAME", "pteron (default), or executorch: the official runtime 1.5.1 loads the file"},
     {"alignment", "", OptionKind::kValue, "BYTES", "alignment of planned buffers and weights, default 64"},
     {"max-size", "", OptionKind::kList, "[NAME=]N", "upper bound of sizes that the archive leaves open, by symbol or for all; calls above it fail"},
@@ -119,12 +120,42 @@ void print_json(const compiler::CompileReport& report, const std::string& output
     json.end_object();
   }
   json.end_array();
+  json.key("backends");
+  json.begin_array();
+  for (const auto& part : report.partitions) {
+    for (const auto& share : part.report.shares) {
+      json.begin_object();
+      json.field("method", part.method);
+      json.field("name", share.backend);
+      json.field("nodes", static_cast<uint64_t>(share.nodes));
+      json.field("groups", static_cast<uint64_t>(share.groups));
+      json.field("nodes_outside", static_cast<uint64_t>(part.report.nodes_outside));
+      json.end_object();
+    }
+  }
+  json.end_array();
   json.key("operators");
   json.begin_array();
   for (const std::string& name : report.operators) json.string(name);
   json.end_array();
   json.end_object();
   std::printf("%s\n", json.text().c_str());
+}
+
+std::string str_join(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& name : names) str_append(out, out.empty() ? "" : ", ", name);
+  return out;
+}
+
+/// What each backend took, and why the rest stayed out.
+void print_partition(const compiler::MethodPartition& part) {
+  for (const auto& share : part.report.shares) {
+    std::printf("method %s: backend %s runs %u nodes in %u groups\n", part.method.c_str(), share.backend.c_str(), share.nodes, share.groups);
+  }
+  for (const auto& refusal : part.report.refusals) {
+    std::printf("  outside: %s (%u): %s\n", refusal.op.c_str(), refusal.count, refusal.reason.c_str());
+  }
 }
 
 void print_report(const compiler::CompileReport& report, const std::string& output, uint64_t file_bytes, bool executorch) {
@@ -136,8 +167,9 @@ void print_report(const compiler::CompileReport& report, const std::string& outp
     std::printf("method %s: %zu instructions; planned memory %llu bytes, lower bound %llu, ratio %.3f\n", method.name.c_str(), method.instruction_count,
                 static_cast<unsigned long long>(method.arena_bytes), static_cast<unsigned long long>(method.lower_bound_bytes), ratio);
   }
-  std::printf("needs at load: %s, %zu operators; no delegates, no data files\n", executorch ? "the official runtime 1.5.1 or Pteron" : "Pteron's portable kernels",
-              report.operators.size());
+  for (const auto& part : report.partitions) print_partition(part);
+  std::printf("needs at load: %s, %zu operators; %s, no data files\n", executorch ? "the official runtime 1.5.1 or Pteron" : "Pteron's portable kernels",
+              report.operators.size(), report.delegates.empty() ? "no delegates" : str_cat("delegates ", str_join(report.delegates)).c_str());
 }
 
 Result<int> run(const Arguments& a) {
@@ -151,8 +183,9 @@ Result<int> run(const Arguments& a) {
   const std::string profile = a.value("profile", "pteron");
   if (profile != "pteron" && profile != "executorch") return usage_error(str_cat("--profile is pteron or executorch, found '", profile, "'"));
   options.profile = profile == "executorch" ? compiler::Profile::kExecutorch : compiler::Profile::kPteron;
-  for (const std::string& backend : split_list(a.list("backend"))) {
-    if (backend != "portable") return Status(Code::kUnsupported, str_cat("backend '", backend, "' does not exist; there is 'portable'"));
+  const std::vector<std::string> backends = split_list(a.list("backend"));
+  if (options.profile == compiler::Profile::kExecutorch && std::any_of(backends.begin(), backends.end(), [](const std::string& b) { return b != "portable"; })) {
+    return usage_error("--backend: the official runtime has none of our backends; leave it out with --profile executorch");
   }
   PTERON_TRY(read_size_bounds(a, &options));
   PTERON_ASSIGN(options.alignment_bytes, parse_number(a.value("alignment", "64"), "--alignment"));
@@ -191,6 +224,8 @@ Result<int> run(const Arguments& a) {
   StderrLog log(a.flag("quiet") ? LogLevel::kError : LogLevel::kWarning);
   options.log = &log;
   PTERON_ASSIGN(Session session, Session::create());
+  PTERON_ASSIGN(options.backends, session.backends(backends));
+  options.strict = a.flag("strict");
   Status text_status;
   if (check_text) {
     options.dump_after = steps;

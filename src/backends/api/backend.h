@@ -1,0 +1,63 @@
+// What a backend tells the compiler: which nodes it takes, and how it turns a group of them into a payload. The runtime half is
+// include/pteron/delegate.h. Implemented by src/backends/*/aot, called by partition and by compiler/pipeline.cpp.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/buffer.h"
+#include "format/payload.h"
+#include "format/program.h"
+#include "ir/graph.h"
+#include "ir/op.h"
+#include "pteron/status.h"
+
+namespace pteron::backends {
+
+/// Whether a backend takes a node, and why not.
+struct Support {
+  bool yes = true;
+  std::string reason;  ///< of a refusal
+  static Support no(std::string why) { return {false, std::move(why)}; }
+};
+
+/// Bytes that the program stores under a key for a payload. Equal keys are stored once.
+struct NamedBlob {
+  std::string key;
+  format::Payload payload;
+};
+
+/// A group, compiled.
+/// Owns:    payload and specs; `data` borrows bytes of the ir::Program.
+struct CompiledGroup {
+  std::string id;  ///< of the backend in the file
+  Buffer payload;
+  std::vector<format::CompileSpec> specs;
+  std::vector<NamedBlob> data;
+};
+
+/// What compiling a group may use.
+struct GroupContext {
+  const ir::Catalog* catalog = nullptr;
+  uint64_t alignment_bytes = 64;
+};
+
+/// Threads: const members may be called from several threads at once.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  /// On the command line: "cpu".
+  virtual std::string_view name() const = 0;
+  /// In the file: "PteronCpuBackend".
+  virtual std::string_view id() const = 0;
+  /// Asked for every node of a functional graph that no earlier backend took, except control flow, run-time checks and nodes with results
+  /// that are no tensors.
+  virtual Support supports(const ir::Graph& graph, const ir::Node& node) const = 0;
+  /// Compiles the group's graph, which it may change. Inputs are what the group reads, outputs what others read of it, in the order of
+  /// the call's arguments; weights are constants.
+  /// Errors: kUnsupported, kUnavailable (something that compiling needs is missing).
+  virtual Result<CompiledGroup> compile(ir::Method& group, const GroupContext& context) const = 0;
+};
+
+}  // namespace pteron::backends

@@ -1,0 +1,70 @@
+// The backend object: what it takes, and the way from a group to its payload.
+#include "backends/cpu/aot/backend.h"
+
+#include "backends/cpu/aot/rewrites.h"
+#include "backends/cpu/payload.h"
+#include "base/byte_sink.h"
+#include "base/str_cat.h"
+#include "emit/emit.h"
+#include "ir/verify.h"
+#include "passes/passes.h"
+
+namespace pteron::cpu {
+namespace {
+
+using backends::CompiledGroup;
+using backends::GroupContext;
+using backends::Support;
+
+class CpuBackend final : public backends::Backend {
+ public:
+  CpuBackend(std::function<bool(std::string_view)> has_kernel, ir::Catalog engine) : has_kernel_(std::move(has_kernel)), engine_(std::move(engine)) {}
+  std::string_view name() const override { return "cpu"; }
+  std::string_view id() const override { return kBackendId; }
+
+  Support supports(const ir::Graph&, const ir::Node& node) const override {
+    if (node.op->has(ir::kRandom)) return Support::no("random numbers");
+    if (node.op->has(ir::kDataDependent)) return Support::no("a result whose size depends on data");
+    if (node.op->is_view() || node.op->has(ir::kAlias)) return {};
+    if (!node.op->kernel.empty() && has_kernel_(node.op->kernel)) return {};
+    return Support::no("no kernel");
+  }
+
+  Result<CompiledGroup> compile(ir::Method& group, const GroupContext& context) const override {
+    PTERON_TRY(fuse(group.graph, engine_).status());
+    PTERON_TRY(passes::dce(group.graph, *context.catalog).status());
+    PTERON_TRY(choose_layouts(group.graph));
+    PTERON_TRY(ir::verify(group.graph, ir::Dialect::kProfile));
+    emit::EmitOptions options;
+    options.alignment_bytes = context.alignment_bytes;
+    options.is_payload = true;
+    const ir::Method* methods[] = {&group};
+    PTERON_ASSIGN(emit::Emitted emitted, emit::emit_methods(*group.graph.program, methods, options));
+    // The numbers among the inputs vary; only the facts say so. Lines of the model are told by the program around.
+    for (format::MethodMeta& method : emitted.meta.methods) method.source_lines.clear();
+    PTERON_ASSIGN(const Buffer facts, emit::add_meta(emitted, emit::Profile::kPteron, ""));
+    MemorySink sink;
+    PTERON_TRY(format::write_program(emitted.program, {context.alignment_bytes}, sink));
+    CompiledGroup made;
+    made.id = kBackendId;
+    PTERON_ASSIGN(made.payload, Buffer::create(sink.bytes().size()));
+    std::copy(sink.bytes().begin(), sink.bytes().end(), made.payload.data());
+    made.specs.push_back({std::string(kVersionKey), {std::byte{kVersion}}});
+    for (emit::ExternalConstant& constant : emitted.external) made.data.push_back({std::move(constant.key), std::move(constant.payload)});
+    return made;
+  }
+
+ private:
+  std::function<bool(std::string_view)> has_kernel_;
+  ir::Catalog engine_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<backends::Backend>> make_backend(std::function<bool(std::string_view kernel)> has_kernel) {
+  ir::Catalog engine;
+  PTERON_TRY(engine.add(operators()));
+  return std::unique_ptr<backends::Backend>(std::make_unique<CpuBackend>(std::move(has_kernel), std::move(engine)));
+}
+
+}  // namespace pteron::cpu

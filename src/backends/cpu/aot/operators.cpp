@@ -1,0 +1,46 @@
+// The engine's own operators: schemas and inference. Kernels: backends/cpu/runtime/{linear,conv}.cpp.
+#include "backends/cpu/aot/rewrites.h"
+#include "base/str_cat.h"
+#include "ir/builder.h"
+#include "ops/conv/shape.h"
+
+namespace pteron::cpu {
+namespace {
+
+using ir::Expr;
+using ir::InferContext;
+
+Status infer_linear(InferContext& c) {
+  std::vector<Expr> sizes = c.type("x").sizes;
+  if (sizes.empty() || c.type("weight").rank() != 2) return Status(Code::kInvalidInput, "pteron_cpu::linear: ranks do not fit");
+  sizes.back() = c.type("weight").sizes[0];
+  c.add(c.type("x").dtype, std::move(sizes));
+  return ok_status();
+}
+
+Status infer_conv2d(InferContext& c) {
+  const ir::TensorType &x = c.type("x"), &weight = c.type("weight");
+  if (x.rank() != 4 || weight.rank() != 4) return Status(Code::kInvalidInput, "pteron_cpu::conv2d: ranks do not fit");
+  const std::vector<Expr> stride = c.exprs("stride"), padding = c.exprs("padding"), dilation = c.exprs("dilation");
+  std::vector<Expr> sizes{x.sizes[0], weight.sizes[0]};
+  for (size_t d = 0; d < 2; ++d) sizes.push_back(ops::conv::forward_size(x.sizes[d + 2], weight.sizes[d + 2], stride[d], padding[d], dilation[d]));
+  ir::TensorType type = ir::contiguous_type(x.dtype, std::move(sizes));
+  const Expr channels = dim_max(type.sizes[1], 1), width = dim_max(type.sizes[3], 1), height = dim_max(type.sizes[2], 1);
+  type.strides = {channels * width * height, 1, channels * width, channels};
+  c.add(std::move(type));
+  return ok_status();
+}
+
+constexpr ir::OpDef kRows[] = {
+    {.schema = "pteron_cpu::linear(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, str activation, float low, float high) -> Tensor",
+     .infer = infer_linear, .kernel = "pteron_cpu::linear.out"},
+    {.schema = "pteron_cpu::conv2d(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, int[] stride, int[] padding, int[] dilation, int groups, "
+               "str activation, float low, float high) -> Tensor",
+     .infer = infer_conv2d, .kernel = "pteron_cpu::conv2d.out"},
+};
+
+}  // namespace
+
+std::span<const ir::OpDef> operators() { return kRows; }
+
+}  // namespace pteron::cpu

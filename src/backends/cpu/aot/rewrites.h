@@ -1,0 +1,20 @@
+// What the CPU engine does to a group's graph before it is emitted. Called by backend.cpp of this folder.
+#pragma once
+
+#include "ir/graph.h"
+#include "ir/op.h"
+#include "pteron/status.h"
+
+namespace pteron::cpu {
+
+/// Rows of the engine's own operators: pteron_cpu::linear, pteron_cpu::conv2d.
+std::span<const ir::OpDef> operators();
+
+/// Products and convolutions with constant float32 weights become the engine's operators, with bias, a residual that is added to the sum, and
+/// the activation behind it. `engine` holds operators().
+Result<bool> fuse(ir::Graph& graph, const ir::Catalog& engine);
+
+/// Convolutions give channels-last images, and so does what follows them as long as it keeps the images' rank.
+Status choose_layouts(ir::Graph& graph);
+
+}  // namespace pteron::cpu

@@ -1,0 +1,13 @@
+// What both halves of the CPU engine must agree on.
+#pragma once
+
+#include <string_view>
+
+namespace pteron::cpu {
+
+inline constexpr std::string_view kBackendId = "PteronCpuBackend";
+/// Compile spec with one byte, the version of the payload's operators.
+inline constexpr std::string_view kVersionKey = "version";
+inline constexpr unsigned char kVersion = 1;
+
+}  // namespace pteron::cpu

@@ -1,0 +1,389 @@
+// pteron_cpu::conv2d: convolution with constant weights over channels-last images, plus bias (and residual), then an activation. Dense and
+// grouped ones are products over a padded copy of one image (rows of the product are windows of it, nothing is unfolded); depthwise ones
+// are sums of shifted pixels.
+#include <algorithm>
+
+#include "backends/cpu/runtime/kernels.h"
+#include "backends/cpu/runtime/product.h"
+#include "backends/cpu/runtime/tile.h"
+#include "base/checked_math.h"
+#include "base/str_cat.h"
+#include "ops/conv/shape.h"
+#include "ops/copy.h"
+#include "tensor/shape.h"
+
+namespace pteron::cpu {
+namespace {
+
+using runtime::IntList;
+using runtime::KernelContext;
+using runtime::KernelLoad;
+using runtime::KernelState;
+using runtime::Tensor;
+using runtime::Value;
+
+constexpr int64_t kMaxTaps = 256;
+
+/// Depthwise weights [taps, channels] and the bias.
+struct DepthwiseWeights final : KernelState {
+  Buffer weights, bias;
+};
+
+struct Conv final : KernelState {
+  std::vector<std::shared_ptr<const KernelState>> weights;  ///< one per group, or one for all of a depthwise convolution
+  Epilogue epilogue;
+  int64_t channels = 0, out_channels = 0, groups = 1;
+  int64_t kernel[2], stride[2], padding[2], dilation[2];
+  bool depthwise = false;
+  bool joined = false;    ///< taps of a kernel row lie next to each other: one run per row
+
+  int64_t out_size(int d, int64_t in) const {
+    const auto i = static_cast<size_t>(d);
+    return ops::conv::forward_size(in, kernel[i], stride[i], padding[i], dilation[i]);
+  }
+};
+
+// x, weight, bias, residual, stride, padding, dilation, groups, activation, low, high, out
+enum Position : size_t { kX, kWeight, kBias, kResidual, kStride, kPadding, kDilation, kGroups, kActivation, kLow, kHigh, kOut };
+
+Status read_list(const char* name, const Value& value, int64_t lowest, int64_t* to) {
+  const IntList list = runtime::Unpack<IntList>::get(const_cast<Value&>(value));
+  if (list.size() != 2 || list[0] < lowest || list[1] < lowest || list[0] > 65536 || list[1] > 65536) {
+    return Status(Code::kInvalidFile, str_cat("conv2d: ", name, " is ", shape_text(list)));
+  }
+  to[0] = list[0];
+  to[1] = list[1];
+  return ok_status();
+}
+
+Status read_conv(std::span<Value* const> args, Conv* conv) {
+  const Tensor& w = args[kWeight]->tensor;
+  if (!w.read_only || w.rank() != 4 || w.dtype() != DType::kFloat32) {
+    return Status(Code::kInvalidFile, str_cat("conv2d: the weight must be a float32 constant of rank 4, found ", dtype_name(w.dtype()), " ", shape_text(w.sizes())));
+  }
+  conv->groups = args[kGroups]->integer;
+  conv->out_channels = w.size(0);
+  if (conv->groups < 1 || conv->groups > std::max<int64_t>(w.size(0), 1) || w.size(0) % conv->groups != 0) {
+    return Status(Code::kInvalidFile, str_cat("conv2d: ", conv->groups, " groups for weight ", shape_text(w.sizes())));
+  }
+  conv->channels = w.size(1) * conv->groups;
+  conv->kernel[0] = w.size(2);
+  conv->kernel[1] = w.size(3);
+  if (w.numel() == 0 || conv->kernel[0] * conv->kernel[1] > kMaxTaps) return Status(Code::kInvalidFile, str_cat("conv2d: weight ", shape_text(w.sizes())));
+  PTERON_TRY(read_list("stride", *args[kStride], 1, conv->stride));
+  PTERON_TRY(read_list("padding", *args[kPadding], 0, conv->padding));
+  PTERON_TRY(read_list("dilation", *args[kDilation], 1, conv->dilation));
+  conv->depthwise = w.size(1) == 1 && conv->groups == w.size(0) && conv->groups > 1;
+  conv->joined = conv->groups == 1 && conv->dilation[1] == 1;
+  // A depthwise pass clamps its sums at once: nothing can be added before.
+  if (conv->depthwise && args[kResidual]->tag != runtime::Tag::kNone) return Status(Code::kInvalidFile, "conv2d: a depthwise convolution takes no residual");
+  const Tensor* bias = runtime::Unpack<const Tensor*>::get(*args[kBias]);
+  if (bias != nullptr && !(bias->read_only && bias->rank() == 1 && bias->size(0) == w.size(0) && bias->dtype() == DType::kFloat32)) {
+    return Status(Code::kInvalidFile, str_cat("conv2d: the bias must be a float32 constant [", w.size(0), "], found ", dtype_name(bias->dtype()), " ", shape_text(bias->sizes())));
+  }
+  PTERON_ASSIGN(conv->epilogue, epilogue_of(args[kActivation]->string, runtime::Unpack<double>::get(*args[kLow]), runtime::Unpack<double>::get(*args[kHigh])));
+  return ok_status();
+}
+
+Result<std::shared_ptr<const KernelState>> pack_depthwise(const Tensor& w, const Tensor* bias) {
+  auto made = std::make_shared<DepthwiseWeights>();
+  const int64_t channels = w.size(0), taps = w.size(2) * w.size(3);
+  PTERON_ASSIGN(made->weights, Buffer::create(static_cast<size_t>(channels * taps) * sizeof(float)));
+  PTERON_ASSIGN(made->bias, Buffer::create_zeroed(static_cast<size_t>(channels) * sizeof(float)));
+  float* to = reinterpret_cast<float*>(made->weights.data());
+  float* biases = reinterpret_cast<float*>(made->bias.data());
+  for (int64_t c = 0; c < channels; ++c) {
+    for (int64_t t = 0; t < taps; ++t) {
+      to[t * channels + c] = w.as<float>()[c * w.stride(0) + t / w.size(3) * w.stride(2) + t % w.size(3) * w.stride(3)];
+    }
+    if (bias != nullptr) biases[c] = bias->as<float>()[c * bias->stride(0)];
+  }
+  return std::shared_ptr<const KernelState>(std::move(made));
+}
+
+Result<std::shared_ptr<const KernelState>> pack_group(const Conv& conv, const Tensor& w, const Tensor* bias, int64_t group, ThreadPool& pool) {
+  std::vector<int64_t> offsets;
+  for (int64_t y = 0; y < w.size(2); ++y) {
+    for (int64_t x = 0; x < w.size(3); ++x) {
+      for (int64_t c = 0; c < w.size(1); ++c) offsets.push_back(y * w.stride(2) + x * w.stride(3) + c * w.stride(1));
+    }
+  }
+  const int64_t columns = conv.out_channels / conv.groups;
+  const float* biases = bias != nullptr ? bias->as<float>() + group * columns * bias->stride(0) : nullptr;
+  PTERON_ASSIGN(auto packed, PackedMatrix::make(w.as<float>() + group * columns * w.stride(0), columns, w.stride(0), offsets, biases,
+                                                bias != nullptr ? bias->stride(0) : 0, pool));
+  return std::shared_ptr<const KernelState>(std::move(packed));
+}
+
+Result<std::shared_ptr<const KernelState>> prepare(const KernelLoad& load, std::span<Value* const> args) {
+  auto conv = std::make_shared<Conv>();
+  PTERON_TRY(read_conv(args, conv.get()));
+  const Tensor& w = args[kWeight]->tensor;
+  const Tensor* bias = runtime::Unpack<const Tensor*>::get(*args[kBias]);
+  const int64_t count = conv->depthwise ? 1 : conv->groups;
+  for (int64_t g = 0; g < count; ++g) {
+    const std::string key = str_cat("conv2d/", reinterpret_cast<uintptr_t>(w.view.data), "/", shape_text(w.sizes()), "/", shape_text(w.strides()), "/",
+                                    bias != nullptr ? reinterpret_cast<uintptr_t>(bias->view.data) : 0, "/", conv->groups, "/", g);
+    PTERON_ASSIGN(auto packed, load.cache->find_or_make(key, [&] {
+      return conv->depthwise ? pack_depthwise(w, bias) : pack_group(*conv, w, bias, g, *load.pool);
+    }));
+    conv->weights.push_back(std::move(packed));
+  }
+  return std::shared_ptr<const KernelState>(std::move(conv));
+}
+
+/// Channels-last images with any strides of rows, pixels and batch.
+struct Images {
+  const float* data = nullptr;
+  int64_t batch = 0, row = 0, pixel = 0;
+};
+
+bool is_channels_last(const Tensor& t) { return t.stride(1) == 1 || t.size(1) == 1; }
+
+/// Copies image n of x to `to` as channels-last with zeros around it.
+void pad_image(ThreadPool& pool, const Tensor& x, int64_t n, const int64_t* padding, float* to) {
+  const int64_t channels = x.size(1), height = x.size(2), width = x.size(3);
+  const int64_t row_elements = (width + 2 * padding[1]) * channels;
+  const float* from = x.as<float>() + n * x.stride(0);
+  const bool last = is_channels_last(x), dense = last && (x.stride(3) == channels || width == 1);
+  const auto part = [&](int64_t begin, int64_t end) {
+    for (int64_t y = begin; y < end; ++y) {
+      float* row = to + y * row_elements;
+      const int64_t source_y = y - padding[0];
+      if (source_y < 0 || source_y >= height) {
+        std::fill(row, row + row_elements, 0.0f);
+        continue;
+      }
+      const float* source = from + source_y * x.stride(2);
+      const int64_t border = padding[1] * channels;
+      std::fill(row, row + border, 0.0f);
+      std::fill(row + border + width * channels, row + row_elements, 0.0f);
+      row += border;
+      if (dense) {
+        std::copy(source, source + width * channels, row);
+      } else if (last) {
+        for (int64_t i = 0; i < width; ++i) std::copy(source + i * x.stride(3), source + i * x.stride(3) + channels, row + i * channels);
+      } else {
+        constexpr int64_t kBlock = 16;  // lines of source and target that stay in the first-level cache
+        for (int64_t c0 = 0; c0 < channels; c0 += kBlock) {
+          const int64_t c1 = std::min(channels, c0 + kBlock);
+          for (int64_t i = 0; i < width; ++i) {
+            for (int64_t c = c0; c < c1; ++c) row[i * channels + c] = source[c * x.stride(1) + i * x.stride(3)];
+          }
+        }
+      }
+    }
+  };
+  pool.parallel_for(height + 2 * padding[0], std::max<int64_t>(8192 / std::max<int64_t>(row_elements, 1), 1), part);
+}
+
+/// Windows of channels-last images, output pixel by output pixel.
+struct Windows {
+  Images images;
+  int64_t step_y = 0, step_x = 0;  ///< elements from one output row or pixel to the next
+  int64_t height = 0, width = 0;   ///< of the output
+  int64_t first = 0;               ///< elements before each window (the group's channels)
+};
+void windows_of(const void* context, int64_t first, int64_t count, const float** out) {
+  const Windows& w = *static_cast<const Windows*>(context);
+  int64_t x = first % w.width, y = first / w.width % w.height, n = first / w.width / w.height;
+  for (int64_t i = 0; i < count; ++i) {
+    out[i] = w.images.data + n * w.images.batch + y * w.step_y + x * w.step_x + w.first;
+    if (++x < w.width) continue;
+    x = 0;
+    if (++y < w.height) continue;
+    y = 0;
+    ++n;
+  }
+}
+
+struct Target {
+  float* y = nullptr;                ///< dense channels-last
+  const float* residual = nullptr;   ///< the same layout, or null
+  int64_t height = 0, width = 0;
+};
+
+/// Products for `count` images at once.
+void run_dense(KernelContext& context, const Conv& conv, const Images& images, int64_t count, const Target& target) {
+  int64_t steps[kMaxTaps];
+  const int64_t in_group = conv.channels / conv.groups, out_group = conv.out_channels / conv.groups;
+  Product p;
+  if (conv.joined && images.pixel == conv.channels) {
+    p.taps = conv.kernel[0];
+    for (int64_t t = 0; t < p.taps; ++t) steps[t] = conv.dilation[0] * images.row;
+  } else {
+    p.taps = conv.kernel[0] * conv.kernel[1];
+    const int64_t step_x = conv.dilation[1] * images.pixel;
+    for (int64_t t = 0; t < p.taps; ++t) {
+      steps[t] = (t + 1) % conv.kernel[1] != 0 ? step_x : conv.dilation[0] * images.row - (conv.kernel[1] - 1) * step_x;
+    }
+  }
+  p.steps = steps;
+  p.rows = count * target.height * target.width;
+  p.c_row = p.residual_row = conv.out_channels;
+  p.epilogue = conv.epilogue;
+  p.rows_of = windows_of;
+  for (int64_t g = 0; g < conv.groups; ++g) {
+    const Windows windows{images, conv.stride[0] * images.row, conv.stride[1] * images.pixel, target.height, target.width, g * in_group};
+    p.context = &windows;
+    p.weights = static_cast<const PackedMatrix*>(conv.weights[static_cast<size_t>(g)].get());
+    p.c = target.y + g * out_group;
+    if (target.residual != nullptr) p.residual = target.residual + g * out_group;
+    run_product(p, *context.pool);
+  }
+}
+
+/// First and past-the-last kernel tap that reads inside for output position o.
+void tap_range(const Conv& conv, int d, int64_t o, int64_t in, int64_t* first, int64_t* last) {
+  const auto i = static_cast<size_t>(d);
+  const int64_t start = o * conv.stride[i] - conv.padding[i];
+  *first = std::clamp<int64_t>(ceil_div(-start, conv.dilation[i]), 0, conv.kernel[i]);
+  *last = std::clamp<int64_t>(ceil_div(in - start, conv.dilation[i]), *first, conv.kernel[i]);
+}
+
+void run_depthwise(KernelContext& context, const Conv& conv, const Images& images, int64_t count, int64_t height, int64_t width, const Target& target) {
+  const auto& weights = *static_cast<const DepthwiseWeights*>(conv.weights[0].get());
+  // Output columns whose windows lie inside as a whole.
+  int64_t inner_first = 0, inner_last = 0;
+  for (int64_t x = 0; x < target.width; ++x) {
+    int64_t first, last;
+    tap_range(conv, 1, x, width, &first, &last);
+    if (first != 0 || last != conv.kernel[1]) continue;
+    if (inner_last == 0) inner_first = x;
+    inner_last = x + 1;
+  }
+  const auto part = [&](int64_t begin, int64_t end) {
+    int64_t offsets[kMaxTaps], weight_offsets[kMaxTaps];
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t n = i / target.height, y = i % target.height;
+      int64_t y_first, y_last;
+      tap_range(conv, 0, y, height, &y_first, &y_last);
+      DepthwiseRun run;
+      run.x_step = conv.stride[1] * images.pixel;
+      run.offsets = offsets;
+      run.weights = reinterpret_cast<const float*>(weights.weights.data());
+      run.weight_offsets = weight_offsets;
+      run.bias = reinterpret_cast<const float*>(weights.bias.data());
+      run.channels = conv.channels;
+      run.low = conv.epilogue.low;
+      run.high = conv.epilogue.high;
+      float* out_row = target.y + i * target.width * conv.channels;
+      const float* image = images.data + n * images.batch;
+      const auto pixels = [&](int64_t x, int64_t past) {
+        int64_t x_first, x_last;
+        tap_range(conv, 1, x, width, &x_first, &x_last);
+        run.taps = 0;
+        for (int64_t ky = y_first; ky < y_last; ++ky) {
+          for (int64_t kx = x_first; kx < x_last; ++kx, ++run.taps) {
+            offsets[run.taps] = (ky - y_first) * conv.dilation[0] * images.row + (kx - x_first) * conv.dilation[1] * images.pixel;
+            weight_offsets[run.taps] = (ky * conv.kernel[1] + kx) * conv.channels;
+          }
+        }
+        const int64_t in_y = y * conv.stride[0] - conv.padding[0] + y_first * conv.dilation[0];
+        const int64_t in_x = x * conv.stride[1] - conv.padding[1] + x_first * conv.dilation[1];
+        run.x = run.taps > 0 ? image + in_y * images.row + in_x * images.pixel : image;
+        run.out = out_row + x * conv.channels;
+        run.pixels = past - x;
+        tile_set().depthwise(run);
+      };
+      for (int64_t x = 0; x < target.width;) {
+        const int64_t past = x == inner_first && inner_last > inner_first ? inner_last : x + 1;
+        pixels(x, past);
+        x = past;
+      }
+      if (conv.epilogue.function != nullptr) conv.epilogue.function(out_row, target.width * conv.channels);
+    }
+  };
+  const int64_t row_work = std::max<int64_t>(target.width * conv.channels * conv.kernel[0] * conv.kernel[1], 1);
+  context.pool->parallel_for(count * target.height, std::max<int64_t>(65536 / row_work, 1), part);
+}
+
+size_t float_bytes(int64_t count) { return align_up(static_cast<size_t>(std::max<int64_t>(count, 0)) * sizeof(float), uint64_t{64}); }
+
+int64_t padded_elements(const Tensor& x, const int64_t* padding) {
+  return (std::max<int64_t>(x.size(2), 0) + 2 * padding[0]) * (std::max<int64_t>(x.size(3), 0) + 2 * padding[1]) * std::max<int64_t>(x.size(1), 0);
+}
+
+bool dense_channels_last(const Tensor& t) {
+  const int64_t c = t.size(1), h = t.size(2), w = t.size(3);
+  return (t.stride(1) == 1 || c == 1) && (t.stride(3) == c || w == 1) && (t.stride(2) == w * c || h == 1) && (t.stride(0) == h * w * c || t.size(0) == 1);
+}
+
+size_t workspace(std::span<Value* const> args) {
+  Conv conv;
+  const Tensor &x = args[kX]->tensor, &out = args[kOut]->tensor;
+  if (x.rank() != 4 || out.rank() != 4 || !read_conv(args, &conv).ok()) return 0;
+  size_t bytes = float_bytes(padded_elements(x, conv.padding)) + float_bytes(out.numel());
+  if (args[kResidual]->tag == runtime::Tag::kTensor) bytes += float_bytes(out.numel());
+  return bytes;
+}
+
+Status conv2d_out(KernelContext& context, const Tensor& x, const Tensor&, const Tensor*, const Tensor* residual, IntList, IntList, IntList, int64_t,
+                  std::string_view, double, double, Tensor& out) {
+  const Conv& conv = *static_cast<const Conv*>(context.state);
+  if (x.rank() != 4 || x.dtype() != DType::kFloat32 || out.rank() != 4 || out.dtype() != DType::kFloat32 || x.size(1) != conv.channels) {
+    return Status(Code::kInvalidInput, str_cat("conv2d: input ", dtype_name(x.dtype()), " ", shape_text(x.sizes()), ", expected float32 [n, ", conv.channels, ", h, w]"));
+  }
+  if (residual != nullptr && residual->dtype() != DType::kFloat32) return Status(Code::kInvalidInput, "conv2d: the residual is not float32");
+  Target target;
+  target.height = conv.out_size(0, x.size(2));
+  target.width = conv.out_size(1, x.size(3));
+  if (target.height < 0 || target.width < 0) return Status(Code::kInvalidInput, str_cat("conv2d: input ", shape_text(x.sizes()), " is smaller than the kernel"));
+  const Sizes sizes{x.size(0), conv.out_channels, target.height, target.width};
+  PTERON_TRY(resize(out, sizes));
+  if (out.numel() == 0) return ok_status();
+  float* const padded = reinterpret_cast<float*>(context.scratch.data());
+  float* const made = reinterpret_cast<float*>(context.scratch.data() + float_bytes(padded_elements(x, conv.padding)));
+  const bool direct = dense_channels_last(out);
+  target.y = direct ? out.as<float>() : made;
+  Tensor added;
+  if (residual != nullptr) {
+    target.residual = residual->as<float>();
+    if (!std::ranges::equal(residual->sizes(), std::span<const int64_t>(sizes)) || !dense_channels_last(*residual)) {
+      float* copy = made + float_bytes(out.numel()) / sizeof(float);
+      added.view = make_contiguous_view(DType::kFloat32, sizes, copy);
+      const int64_t strides[4] = {conv.out_channels * target.height * target.width, 1, target.width * conv.out_channels, conv.out_channels};
+      std::copy(strides, strides + 4, added.view.stride_array.begin());
+      PTERON_TRY(ops::copy_tensor(context, residual->view, added.view));
+      target.residual = copy;
+    }
+  }
+  const Images as_is{x.as<float>(), x.stride(0), x.stride(2), x.stride(3)};
+  const bool padding = conv.padding[0] != 0 || conv.padding[1] != 0;
+  if (is_channels_last(x) && (conv.depthwise || !padding)) {
+    if (conv.depthwise) {
+      run_depthwise(context, conv, as_is, x.size(0), x.size(2), x.size(3), target);
+    } else {
+      run_dense(context, conv, as_is, x.size(0), target);
+    }
+  } else {
+    static constexpr int64_t kNone[2] = {0, 0};
+    const int64_t* around = conv.depthwise ? kNone : conv.padding;
+    const int64_t image = conv.out_channels * target.height * target.width;
+    for (int64_t n = 0; n < x.size(0); ++n) {
+      pad_image(*context.pool, x, n, around, padded);
+      const Images one{padded, 0, (x.size(3) + 2 * around[1]) * conv.channels, conv.channels};
+      Target part = target;
+      part.y += n * image;
+      if (part.residual != nullptr) part.residual += n * image;
+      if (conv.depthwise) {
+        run_depthwise(context, conv, one, 1, x.size(2), x.size(3), part);
+      } else {
+        run_dense(context, conv, one, 1, part);
+      }
+    }
+  }
+  if (direct) return ok_status();
+  TensorView view = make_contiguous_view(DType::kFloat32, sizes, made);
+  const int64_t strides[4] = {conv.out_channels * target.height * target.width, 1, target.width * conv.out_channels, conv.out_channels};
+  std::copy(strides, strides + 4, view.stride_array.begin());
+  return ops::copy_tensor(context, view, out.view);
+}
+
+constexpr runtime::Kernel kRows[] = {{"pteron_cpu::conv2d.out", PTERON_KERNEL(conv2d_out), workspace, prepare}};
+
+}  // namespace
+
+std::span<const runtime::Kernel> conv_kernels() { return kRows; }
+
+}  // namespace pteron::cpu

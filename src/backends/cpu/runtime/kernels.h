@@ -1,0 +1,13 @@
+// Kernels of the CPU engine by room; backend.cpp makes one table of them and the portable kernels.
+#pragma once
+
+#include <span>
+
+#include "runtime/kernel.h"
+
+namespace pteron::cpu {
+
+std::span<const runtime::Kernel> linear_kernels();
+std::span<const runtime::Kernel> conv_kernels();
+
+}  // namespace pteron::cpu

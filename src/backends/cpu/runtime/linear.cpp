@@ -1,0 +1,145 @@
+// pteron_cpu::linear: x @ weight^T + bias (+ residual), then an activation; weight and bias are constants.
+#include <algorithm>
+
+#include "backends/cpu/runtime/kernels.h"
+#include "backends/cpu/runtime/product.h"
+#include "base/checked_math.h"
+#include "base/str_cat.h"
+#include "ops/copy.h"
+#include "tensor/shape.h"
+
+namespace pteron::cpu {
+namespace {
+
+using runtime::KernelContext;
+using runtime::KernelLoad;
+using runtime::KernelState;
+using runtime::Tensor;
+using runtime::Value;
+
+struct Linear final : KernelState {
+  std::shared_ptr<const KernelState> weights;
+  const PackedMatrix* matrix = nullptr;
+  Epilogue epilogue;
+};
+
+Status check_constants(const Tensor& weight, const Tensor* bias) {
+  if (!weight.read_only || weight.rank() != 2 || weight.dtype() != DType::kFloat32) {
+    return Status(Code::kInvalidFile, str_cat("the weight must be a float32 constant of rank 2, found ", dtype_name(weight.dtype()), " ", shape_text(weight.sizes())));
+  }
+  if (bias == nullptr) return ok_status();
+  if (bias->read_only && bias->rank() == 1 && bias->size(0) == weight.size(0) && bias->dtype() == DType::kFloat32) return ok_status();
+  return Status(Code::kInvalidFile, str_cat("the bias must be a float32 constant [", weight.size(0), "], found ", dtype_name(bias->dtype()), " ", shape_text(bias->sizes())));
+}
+
+// x, weight, bias, residual, activation, low, high, out
+Result<std::shared_ptr<const KernelState>> prepare(const KernelLoad& load, std::span<Value* const> args) {
+  const Tensor& weight = args[1]->tensor;
+  const Tensor* bias = runtime::Unpack<const Tensor*>::get(*args[2]);
+  PTERON_TRY(check_constants(weight, bias));
+  auto made = std::make_shared<Linear>();
+  PTERON_ASSIGN(made->epilogue, epilogue_of(args[4]->string, runtime::Unpack<double>::get(*args[5]), runtime::Unpack<double>::get(*args[6])));
+  const std::string key = str_cat("linear/", reinterpret_cast<uintptr_t>(weight.view.data), "/", shape_text(weight.sizes()), "/", shape_text(weight.strides()),
+                                  "/", bias != nullptr ? reinterpret_cast<uintptr_t>(bias->view.data) : 0);
+  PTERON_ASSIGN(made->weights, load.cache->find_or_make(key, [&]() -> Result<std::shared_ptr<const KernelState>> {
+    std::vector<int64_t> offsets(static_cast<size_t>(weight.size(1)));
+    for (size_t k = 0; k < offsets.size(); ++k) offsets[k] = static_cast<int64_t>(k) * weight.stride(1);
+    PTERON_ASSIGN(auto packed, PackedMatrix::make(weight.as<float>(), weight.size(0), weight.stride(0), offsets, bias != nullptr ? bias->as<float>() : nullptr,
+                                                  bias != nullptr ? bias->stride(0) : 0, *load.pool));
+    return std::shared_ptr<const KernelState>(std::move(packed));
+  }));
+  made->matrix = static_cast<const PackedMatrix*>(made->weights.get());
+  return std::shared_ptr<const KernelState>(std::move(made));
+}
+
+/// One stride for all rows (the last dim is not counted); false if there is none.
+bool row_stride(std::span<const int64_t> sizes, std::span<const int64_t> strides, int64_t* out) {
+  *out = sizes.empty() ? 0 : sizes.back();
+  int64_t expected = -1;
+  for (size_t d = sizes.size() - 1; d-- > 0;) {
+    if (sizes[d] == 1) continue;
+    if (expected < 0) {
+      *out = strides[d];
+    } else if (strides[d] != expected) {
+      return false;
+    }
+    expected = strides[d] * sizes[d];
+  }
+  return sizes.back() == 1 || strides.back() == 1;
+}
+
+struct Rows {
+  const float* data = nullptr;
+  int64_t stride = 0;
+};
+void rows_of(const void* context, int64_t first, int64_t count, const float** out) {
+  const Rows& rows = *static_cast<const Rows*>(context);
+  for (int64_t i = 0; i < count; ++i) out[i] = rows.data + (first + i) * rows.stride;
+}
+
+/// The tensor's rows, copied to `scratch` (which has room for `sizes`) if they do not lie evenly.
+Result<Rows> rows_in(KernelContext& context, const Tensor& t, std::span<const int64_t> sizes, float* scratch) {
+  Rows rows{t.as<float>(), 0};
+  if (std::ranges::equal(t.sizes(), sizes) && row_stride(t.sizes(), t.strides(), &rows.stride)) return rows;
+  const TensorView dense = make_contiguous_view(DType::kFloat32, sizes, scratch);
+  PTERON_TRY(ops::copy_tensor(context, t.view, dense));
+  return Rows{scratch, sizes.back()};
+}
+
+size_t bytes_of(std::span<const int64_t> sizes) {
+  size_t bytes = sizeof(float);
+  for (const int64_t s : sizes) bytes *= static_cast<size_t>(std::max<int64_t>(s, 0));
+  return align_up(bytes, uint64_t{64});
+}
+
+size_t workspace(std::span<Value* const> args) {
+  size_t bytes = bytes_of(args[0]->tensor.sizes()) + bytes_of(args[7]->tensor.sizes());
+  if (args[3]->tag == runtime::Tag::kTensor) bytes += bytes_of(args[7]->tensor.sizes());
+  return bytes;
+}
+
+Status linear_out(KernelContext& context, const Tensor& x, const Tensor&, const Tensor*, const Tensor* residual, std::string_view, double, double, Tensor& out) {
+  const Linear& linear = *static_cast<const Linear*>(context.state);
+  const int64_t depth = linear.matrix->depth(), columns = linear.matrix->columns();
+  if (x.dtype() != DType::kFloat32 || out.dtype() != DType::kFloat32 || x.rank() < 1 || x.size(x.rank() - 1) != depth) {
+    return Status(Code::kInvalidInput, str_cat("linear: input ", dtype_name(x.dtype()), " ", shape_text(x.sizes()), ", expected float32 [..., ", depth, "]"));
+  }
+  if (residual != nullptr && residual->dtype() != DType::kFloat32) return Status(Code::kInvalidInput, "linear: the residual is not float32");
+  Sizes sizes;
+  for (const int64_t s : x.sizes()) sizes.push_back(s);
+  sizes.back() = columns;
+  PTERON_TRY(resize(out, sizes));
+  Product product;
+  product.weights = linear.matrix;
+  product.rows = 1;
+  for (int d = 0; d + 1 < x.rank(); ++d) product.rows *= x.size(d);
+  if (product.rows == 0 || columns == 0) return ok_status();
+  std::byte* scratch = context.scratch.data();
+  PTERON_ASSIGN(const Rows rows, rows_in(context, x, x.sizes(), reinterpret_cast<float*>(scratch)));
+  scratch += bytes_of(x.sizes());
+  static constexpr int64_t kNoStep[1] = {0};
+  product.rows_of = rows_of;
+  product.context = &rows;
+  product.steps = kNoStep;
+  product.epilogue = linear.epilogue;
+  int64_t out_row = 0;
+  const bool direct = row_stride(out.sizes(), out.strides(), &out_row);
+  product.c = direct ? out.as<float>() : reinterpret_cast<float*>(scratch);
+  product.c_row = direct ? out_row : columns;
+  scratch += bytes_of(sizes);
+  if (residual != nullptr) {
+    PTERON_ASSIGN(const Rows added, rows_in(context, *residual, sizes, reinterpret_cast<float*>(scratch)));
+    product.residual = added.data;
+    product.residual_row = added.stride;
+  }
+  run_product(product, *context.pool);
+  return direct ? ok_status() : ops::copy_tensor(context, make_contiguous_view(DType::kFloat32, sizes, product.c), out.view);
+}
+
+constexpr runtime::Kernel kRows[] = {{"pteron_cpu::linear.out", PTERON_KERNEL(linear_out), workspace, prepare}};
+
+}  // namespace
+
+std::span<const runtime::Kernel> linear_kernels() { return kRows; }
+
+}  // namespace pteron::cpu

@@ -1,0 +1,62 @@
+// Products with a constant matrix in float: weights in panels (packed once at load), rows of the other operand read where they lie. Used by
+// linear.cpp and conv.cpp.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/buffer.h"
+#include "base/thread_pool.h"
+#include "pteron/status.h"
+#include "runtime/kernel.h"
+
+namespace pteron::cpu {
+
+/// What happens to a sum on its way to memory: + residual, clamp to [low, high], then `function` on whole runs.
+struct Epilogue {
+  float low = -__builtin_huge_valf();
+  float high = __builtin_huge_valf();
+  void (*function)(float* values, int64_t count) = nullptr;
+};
+/// By the name that the fused operators carry: "none", "clamp" (low and high as given), "gelu", "gelu_tanh", "silu", "hardswish",
+/// "hardsigmoid", "sigmoid", "tanh". Errors: kInvalidFile.
+Result<Epilogue> epilogue_of(std::string_view activation, double low, double high);
+
+/// Weights [n, depth] as panels of tile_set().columns columns, a last narrow one half as wide, columns that do not exist as zeros; bias
+/// padded in the same way.
+class PackedMatrix final : public runtime::KernelState {
+ public:
+  /// Element (j, k) is data[j * stride_n + offsets[k]]; bias may be null.
+  static Result<std::shared_ptr<const PackedMatrix>> make(const float* data, int64_t n, int64_t stride_n, std::span<const int64_t> offsets,
+                                                          const float* bias, int64_t bias_stride, ThreadPool& pool);
+  int64_t columns() const { return n_; }
+  int64_t depth() const { return depth_; }
+  int64_t panel_count() const;
+  const float* panel(int64_t index) const;
+  const float* bias(int64_t index) const;
+  /// True if panel `index` is half as wide as the others.
+  bool is_half(int64_t index) const;
+
+ private:
+  int64_t n_ = 0, depth_ = 0;
+  Buffer panels_, bias_;
+};
+
+/// c[i, j] = epilogue(sum_k row_i[k] * w[j, k] + bias[j]).
+struct Product {
+  const PackedMatrix* weights = nullptr;
+  int64_t rows = 0;
+  /// Pointers to `count` rows from `first` on.
+  void (*rows_of)(const void* context, int64_t first, int64_t count, const float** out) = nullptr;
+  const void* context = nullptr;
+  int64_t taps = 1;       ///< a row is `taps` runs of depth / taps elements
+  const int64_t* steps = nullptr;  ///< elements from each run to the next, `taps` entries
+  float* c = nullptr;
+  int64_t c_row = 0;
+  const float* residual = nullptr;
+  int64_t residual_row = 0;
+  Epilogue epilogue;
+};
+void run_product(const Product& product, ThreadPool& pool);
+
+}  // namespace pteron::cpu

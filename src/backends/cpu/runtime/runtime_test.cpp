@@ -1,0 +1,257 @@
+// The engine's kernels against plain loops: odd sizes, strides, padding, groups, layouts, activations; and what they refuse.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <random>
+
+#include "backends/cpu/runtime/kernels.h"
+#include "backends/cpu/runtime/product.h"
+#include "base/str_cat.h"
+#include "base/thread_pool.h"
+
+namespace pteron::cpu {
+namespace {
+
+using runtime::Kernel;
+using runtime::KernelContext;
+using runtime::Tag;
+using runtime::Tensor;
+using runtime::Value;
+
+std::vector<float> random_floats(size_t count, uint32_t seed) {
+  std::mt19937 engine(seed);
+  std::vector<float> out(count);
+  for (float& v : out) v = static_cast<float>(engine() % 2001) / 1000.0f - 1.0f;
+  return out;
+}
+
+/// Values of one call; tensors borrow their data.
+struct Call {
+  std::vector<Value> values;
+  std::vector<std::vector<Value>> lists;
+  std::vector<std::vector<Value*>> pointers;
+  runtime::StateCache cache;
+
+  explicit Call(size_t count) : values(count), lists(count), pointers(count) {}
+
+  void tensor(size_t at, std::vector<int64_t> sizes, float* data, bool constant, bool channels_last = false) {
+    Tensor& t = values[at].tensor;
+    values[at].tag = Tag::kTensor;
+    t.view = make_contiguous_view(DType::kFloat32, sizes, data);
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      t.bound[d] = sizes[d];
+      t.dim_order[d] = static_cast<uint8_t>(d);
+    }
+    if (channels_last) {
+      const std::array<uint8_t, 4> order = {0, 2, 3, 1};
+      std::copy(order.begin(), order.end(), t.dim_order.begin());
+      t.view.stride_array[0] = sizes[1] * sizes[2] * sizes[3];
+      t.view.stride_array[1] = 1;
+      t.view.stride_array[2] = sizes[3] * sizes[1];
+      t.view.stride_array[3] = sizes[1];
+    }
+    t.read_only = constant;
+  }
+  void pair(size_t at, int64_t a, int64_t b) {
+    lists[at].resize(2);
+    for (size_t i = 0; i < 2; ++i) lists[at][i].tag = Tag::kInt;
+    lists[at][0].integer = a;
+    lists[at][1].integer = b;
+    pointers[at] = {&lists[at][0], &lists[at][1]};
+    values[at].tag = Tag::kIntList;
+    values[at].items = pointers[at];
+  }
+  void integer(size_t at, int64_t v) {
+    values[at].tag = Tag::kInt;
+    values[at].integer = v;
+  }
+  void activation(size_t at, std::string_view name, double low, double high) {
+    values[at].tag = Tag::kString;
+    values[at].string = name;
+    values[at + 1].tag = values[at + 2].tag = Tag::kDouble;
+    values[at + 1].floating = low;
+    values[at + 2].floating = high;
+  }
+
+  Status run(const Kernel& kernel, int threads) {
+    std::vector<Value*> args;
+    for (Value& v : values) args.push_back(&v);
+    const std::unique_ptr<ThreadPool> pool = make_thread_pool(threads);
+    PTERON_ASSIGN(const auto state, kernel.prepare({pool.get(), &cache}, args));
+    PTERON_ASSIGN(Buffer scratch, Buffer::create(kernel.workspace(args)));
+    KernelContext context;
+    context.pool = pool.get();
+    context.scratch = scratch.span();
+    context.state = state.get();
+    return kernel.fn(context, args);
+  }
+};
+
+float activate(std::string_view name, float x) {
+  if (name == "relu6") return std::fmin(std::fmax(x, 0.0f), 6.0f);
+  if (name == "gelu") return 0.5f * x * (1.0f + std::erf(x * 0.70710678f));
+  if (name == "silu") return x / (1.0f + std::exp(-x));
+  return x;
+}
+
+void expect_near(const std::vector<float>& got, const std::vector<float>& want, const std::string& what) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-5f * (1.0f + std::fabs(want[i]))) << what << " at " << i;
+}
+
+TEST(CpuLinear, EqualsLoops) {
+  const Kernel& kernel = linear_kernels()[0];
+  for (const int64_t m : {1, 2, 5, 7, 13, 64}) {
+    for (const int64_t n : {1, 3, 8, 9, 16, 17, 40, 65}) {
+      for (const int64_t k : {1, 5, 33, 128}) {
+        std::vector<float> x = random_floats(static_cast<size_t>(m * k), 1), w = random_floats(static_cast<size_t>(n * k), 2), b = random_floats(static_cast<size_t>(n), 3),
+                           r = random_floats(static_cast<size_t>(m * n), 4), y(static_cast<size_t>(m * n)), want(y.size());
+        const bool residual = (m + n) % 2 == 0;
+        const std::string_view name = n % 3 == 0 ? "relu6" : n % 3 == 1 ? "gelu" : "none";
+        for (int64_t i = 0; i < m; ++i) {
+          for (int64_t j = 0; j < n; ++j) {
+            double sum = b[static_cast<size_t>(j)];
+            for (int64_t e = 0; e < k; ++e) sum += static_cast<double>(x[static_cast<size_t>(i * k + e)]) * w[static_cast<size_t>(j * k + e)];
+            if (residual) sum += r[static_cast<size_t>(i * n + j)];
+            want[static_cast<size_t>(i * n + j)] = activate(name, static_cast<float>(sum));
+          }
+        }
+        Call call(8);
+        call.tensor(0, {m, k}, x.data(), false);
+        call.tensor(1, {n, k}, w.data(), true);
+        call.tensor(2, {n}, b.data(), true);
+        if (residual) call.tensor(3, {m, n}, r.data(), false);
+        call.activation(4, name == "relu6" ? "clamp" : name, 0, 6);
+        call.tensor(7, {m, n}, y.data(), false);
+        const Status status = call.run(kernel, m == 64 ? 2 : 1);
+        ASSERT_TRUE(status.ok()) << status.message();
+        expect_near(y, want, str_cat("m ", m, " n ", n, " k ", k));
+      }
+    }
+  }
+}
+
+struct ConvCase {
+  int64_t n, c, h, w, o, kh, kw, stride, padding, dilation, groups;
+  bool x_last, y_last, residual;
+  std::string_view activation;
+};
+
+void check_conv(const ConvCase& t) {
+  const int64_t oh = (t.h + 2 * t.padding - t.dilation * (t.kh - 1) - 1) / t.stride + 1, ow = (t.w + 2 * t.padding - t.dilation * (t.kw - 1) - 1) / t.stride + 1;
+  const int64_t cg = t.c / t.groups, og = t.o / t.groups;
+  std::vector<float> x = random_floats(static_cast<size_t>(t.n * t.c * t.h * t.w), 1), w = random_floats(static_cast<size_t>(t.o * cg * t.kh * t.kw), 2),
+                     b = random_floats(static_cast<size_t>(t.o), 3), r = random_floats(static_cast<size_t>(t.n * t.o * oh * ow), 4), y(r.size());
+  Call call(12);
+  call.tensor(0, {t.n, t.c, t.h, t.w}, x.data(), false, t.x_last);
+  call.tensor(1, {t.o, cg, t.kh, t.kw}, w.data(), true);
+  call.tensor(2, {t.o}, b.data(), true);
+  if (t.residual) call.tensor(3, {t.n, t.o, oh, ow}, r.data(), false, !t.y_last);  // the other layout: it has to be converted
+  call.pair(4, t.stride, t.stride);
+  call.pair(5, t.padding, t.padding);
+  call.pair(6, t.dilation, t.dilation);
+  call.integer(7, t.groups);
+  call.activation(8, t.activation == "relu6" ? "clamp" : t.activation, 0, 6);
+  call.tensor(11, {t.n, t.o, oh, ow}, y.data(), false, t.y_last);
+  const Status status = call.run(conv_kernels()[0], 2);
+  ASSERT_TRUE(status.ok()) << status.message();
+  const TensorView &xv = call.values[0].tensor.view, &yv = call.values[11].tensor.view, &rv = call.values[3].tensor.view;
+  for (int64_t n = 0; n < t.n; ++n) {
+    for (int64_t o = 0; o < t.o; ++o) {
+      for (int64_t i = 0; i < oh; ++i) {
+        for (int64_t j = 0; j < ow; ++j) {
+          double sum = b[static_cast<size_t>(o)];
+          for (int64_t c = 0; c < cg; ++c) {
+            for (int64_t p = 0; p < t.kh; ++p) {
+              for (int64_t q = 0; q < t.kw; ++q) {
+                const int64_t yy = i * t.stride - t.padding + p * t.dilation, xx = j * t.stride - t.padding + q * t.dilation;
+                if (yy < 0 || yy >= t.h || xx < 0 || xx >= t.w) continue;
+                const int64_t at = n * xv.stride(0) + (o / og * cg + c) * xv.stride(1) + yy * xv.stride(2) + xx * xv.stride(3);
+                sum += static_cast<double>(x[static_cast<size_t>(at)]) * w[static_cast<size_t>(((o * cg + c) * t.kh + p) * t.kw + q)];
+              }
+            }
+          }
+          if (t.residual) sum += r[static_cast<size_t>(n * rv.stride(0) + o * rv.stride(1) + i * rv.stride(2) + j * rv.stride(3))];
+          const float want = activate(t.activation, static_cast<float>(sum));
+          const float got = y[static_cast<size_t>(n * yv.stride(0) + o * yv.stride(1) + i * yv.stride(2) + j * yv.stride(3))];
+          ASSERT_NEAR(got, want, 3e-5f * (1.0f + std::fabs(want))) << "n " << n << " o " << o << " y " << i << " x " << j;
+        }
+      }
+    }
+  }
+}
+
+TEST(CpuConv2d, EqualsLoops) {
+  const ConvCase cases[] = {
+      {1, 3, 9, 11, 8, 3, 3, 2, 1, 1, 1, false, true, false, "relu6"},   // first layer: three channels, row-major images
+      {2, 16, 7, 7, 24, 1, 1, 1, 0, 1, 1, true, true, true, "none"},     // pointwise, both images at once
+      {2, 16, 7, 9, 17, 1, 1, 2, 0, 1, 1, true, false, false, "silu"},   // strided pointwise to row-major
+      {1, 8, 6, 5, 33, 3, 3, 1, 1, 1, 1, true, true, true, "relu6"},
+      {1, 8, 9, 9, 16, 3, 3, 1, 2, 2, 1, true, true, false, "gelu"},     // dilated: taps do not join
+      {2, 12, 8, 8, 24, 3, 3, 1, 1, 1, 3, true, true, true, "none"},     // groups
+      {1, 20, 8, 9, 20, 3, 3, 1, 1, 1, 20, true, true, false, "relu6"},  // depthwise, channels no multiple of a vector
+      {2, 33, 9, 7, 33, 5, 5, 2, 2, 1, 33, false, true, false, "none"},  // depthwise from row-major
+      {1, 4, 5, 5, 4, 3, 3, 1, 4, 2, 4, true, false, false, "silu"},     // depthwise: windows wholly in the padding
+      {1, 5, 4, 4, 3, 4, 4, 1, 0, 1, 1, false, false, false, "none"},    // one output pixel
+      {1, 6, 3, 20, 7, 2, 5, 3, 3, 1, 1, true, true, false, "none"},
+  };
+  for (const ConvCase& t : cases) {
+    SCOPED_TRACE(str_cat("case ", static_cast<int64_t>(&t - cases)));
+    check_conv(t);
+  }
+}
+
+TEST(CpuConv2d, RefusesWhatPayloadsMayNotHold) {
+  std::vector<float> x(64), w(64), y(64);
+  const auto make = [&](Call& call) {
+    call.tensor(0, {1, 4, 4, 4}, x.data(), false);
+    call.tensor(1, {4, 4, 1, 1}, w.data(), true);
+    for (const size_t at : {4u, 6u}) call.pair(at, 1, 1);
+    call.pair(5, 0, 0);
+    call.integer(7, 1);
+    call.activation(8, "none", 0, 0);
+    call.tensor(11, {1, 4, 4, 4}, y.data(), false);
+  };
+  const Kernel& kernel = conv_kernels()[0];
+  Call good(12);
+  make(good);
+  EXPECT_TRUE(good.run(kernel, 1).ok());
+  Call writable(12);
+  make(writable);
+  writable.values[1].tensor.read_only = false;
+  EXPECT_EQ(writable.run(kernel, 1).code(), Code::kInvalidFile);
+  Call stride(12);
+  make(stride);
+  stride.pair(4, 0, 1);
+  EXPECT_EQ(stride.run(kernel, 1).code(), Code::kInvalidFile);
+  Call groups(12);
+  make(groups);
+  groups.integer(7, 3);
+  EXPECT_EQ(groups.run(kernel, 1).code(), Code::kInvalidFile);
+  Call unknown(12);
+  make(unknown);
+  unknown.activation(8, "softplus", 0, 0);
+  EXPECT_EQ(unknown.run(kernel, 1).code(), Code::kInvalidFile);
+}
+
+TEST(StateCache, SharesLivingStates) {
+  struct State final : runtime::KernelState {};
+  runtime::StateCache cache;
+  int made = 0;
+  const auto make = [&]() -> Result<std::shared_ptr<const runtime::KernelState>> {
+    ++made;
+    return std::shared_ptr<const runtime::KernelState>(std::make_shared<State>());
+  };
+  auto first = cache.find_or_make("a", make);
+  auto again = cache.find_or_make("a", make);
+  EXPECT_EQ(first.value(), again.value());
+  EXPECT_EQ(made, 1);
+  first.value().reset();
+  again.value().reset();
+  EXPECT_TRUE(cache.find_or_make("a", make).ok());
+  EXPECT_EQ(made, 2);
+}
+
+}  // namespace
+}  // namespace pteron::cpu

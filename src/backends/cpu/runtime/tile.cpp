@@ -1,0 +1,175 @@
+// The inner loops in Highway: compiled for the baseline and for AVX-512, chosen at run time.
+#include "backends/cpu/runtime/tile.h"
+
+// The baseline, AVX2 and AVX-512 are enough on x86; the finer AVX-512 levels add nothing to these loops.
+#include <hwy/detect_targets.h>
+#undef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS (HWY_AVX3_DL | HWY_SSSE3 | HWY_SSE4)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/cpu/runtime/tile.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#if defined(__clang__)
+#define PTERON_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define PTERON_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace pteron::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D = hn::CappedTag<float, 16>;
+using V = hn::Vec<D>;
+inline constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
+
+// Two vectors a row: 6 x 2 registers of 16, or 12 x 2 of 32.
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSSE3
+inline constexpr int kRows = 6;
+#else
+inline constexpr int kRows = 12;
+#endif
+
+template <int kHeight, int kVectors>
+void tile(const Tile& t) {
+  const D d;
+  V acc[kHeight][kVectors];
+  PTERON_UNROLL
+  for (int i = 0; i < kHeight; ++i) {
+    for (int v = 0; v < kVectors; ++v) acc[i][v] = hn::LoadU(d, t.bias + v * kLanes);
+  }
+  const float* HWY_RESTRICT b = t.panel;
+  const float* rows[kHeight];
+  PTERON_UNROLL
+  for (int i = 0; i < kHeight; ++i) rows[i] = t.rows[i];
+  const int64_t run = t.run;
+  for (int64_t tap = 0; tap < t.taps; ++tap) {
+    for (int64_t k = 0; k < run; ++k) {
+      V w[kVectors];
+      for (int v = 0; v < kVectors; ++v) w[v] = hn::LoadU(d, b + v * kLanes);
+      PTERON_UNROLL
+      for (int i = 0; i < kHeight; ++i) {
+        const V x = hn::Set(d, rows[i][k]);
+        for (int v = 0; v < kVectors; ++v) acc[i][v] = hn::MulAdd(x, w[v], acc[i][v]);
+      }
+      b += kVectors * kLanes;
+    }
+    PTERON_UNROLL
+    for (int i = 0; i < kHeight; ++i) rows[i] += t.steps[tap];
+  }
+  const V low = hn::Set(d, t.low), high = hn::Set(d, t.high);
+  if (t.columns == kVectors * kLanes) {
+    PTERON_UNROLL
+    for (int i = 0; i < kHeight; ++i) {
+      for (int v = 0; v < kVectors; ++v) {
+        V y = acc[i][v];
+        if (t.residual != nullptr) y = hn::Add(y, hn::LoadU(d, t.residual + i * t.residual_row + v * kLanes));
+        // NaN stays NaN: the comparison picks y unless it is really outside.
+        y = hn::IfThenElse(hn::Lt(y, low), low, y);
+        y = hn::IfThenElse(hn::Gt(y, high), high, y);
+        hn::StoreU(y, d, t.c + i * t.c_row + v * kLanes);
+      }
+    }
+    return;
+  }
+  for (int v = 0; v < kVectors; ++v) {
+    const int left = t.columns - v * kLanes;
+    if (left <= 0) break;
+    const auto mask = hn::FirstN(d, static_cast<size_t>(left < kLanes ? left : kLanes));
+    for (int i = 0; i < kHeight; ++i) {
+      V y = acc[i][v];
+      if (t.residual != nullptr) y = hn::Add(y, hn::MaskedLoad(mask, d, t.residual + i * t.residual_row + v * kLanes));
+      y = hn::IfThenElse(hn::Lt(y, low), low, y);
+      y = hn::IfThenElse(hn::Gt(y, high), high, y);
+      hn::BlendedStore(y, mask, d, t.c + i * t.c_row + v * kLanes);
+    }
+  }
+}
+
+/// kPixels neighbouring outputs of kVectors vectors of channels.
+template <int kPixels, int kVectors>
+inline void depthwise_block(const DepthwiseRun& r, int64_t pixel, int64_t channel) {
+  const D d;
+  V acc[kPixels][kVectors];
+  for (int v = 0; v < kVectors; ++v) {
+    const V bias = hn::LoadU(d, r.bias + channel + v * kLanes);
+    for (int p = 0; p < kPixels; ++p) acc[p][v] = bias;
+  }
+  const float* x = r.x + pixel * r.x_step + channel;
+  const float* weights = r.weights + channel;
+  for (int64_t tap = 0; tap < r.taps; ++tap) {
+    const float* from = x + r.offsets[tap];
+    for (int v = 0; v < kVectors; ++v) {
+      const V w = hn::LoadU(d, weights + r.weight_offsets[tap] + v * kLanes);
+      PTERON_UNROLL
+      for (int p = 0; p < kPixels; ++p) acc[p][v] = hn::MulAdd(hn::LoadU(d, from + p * r.x_step + v * kLanes), w, acc[p][v]);
+    }
+  }
+  const V low = hn::Set(d, r.low), high = hn::Set(d, r.high);
+  for (int p = 0; p < kPixels; ++p) {
+    for (int v = 0; v < kVectors; ++v) {
+      V y = acc[p][v];
+      y = hn::IfThenElse(hn::Lt(y, low), low, y);
+      y = hn::IfThenElse(hn::Gt(y, high), high, y);
+      hn::StoreU(y, d, r.out + (pixel + p) * r.channels + channel + v * kLanes);
+    }
+  }
+}
+
+inline void depthwise_scalar(const DepthwiseRun& r, int64_t pixel, int64_t first) {
+  for (int64_t c = first; c < r.channels; ++c) {
+    float y = r.bias[c];
+    for (int64_t tap = 0; tap < r.taps; ++tap) y += r.x[pixel * r.x_step + r.offsets[tap] + c] * r.weights[r.weight_offsets[tap] + c];
+    y = y < r.low ? r.low : y;
+    r.out[pixel * r.channels + c] = y > r.high ? r.high : y;
+  }
+}
+
+void depthwise(const DepthwiseRun& r) {
+  constexpr int64_t kStep = 2 * kLanes;
+  int64_t pixel = 0;
+  for (; pixel + 4 <= r.pixels; pixel += 4) {
+    int64_t channel = 0;
+    for (; channel + kStep <= r.channels; channel += kStep) depthwise_block<4, 2>(r, pixel, channel);
+    for (; channel + kLanes <= r.channels; channel += kLanes) depthwise_block<4, 1>(r, pixel, channel);
+    for (int64_t p = 0; p < 4 && channel < r.channels; ++p) depthwise_scalar(r, pixel + p, channel);
+  }
+  for (; pixel < r.pixels; ++pixel) {
+    int64_t channel = 0;
+    for (; channel + kStep <= r.channels; channel += kStep) depthwise_block<1, 2>(r, pixel, channel);
+    for (; channel + kLanes <= r.channels; channel += kLanes) depthwise_block<1, 1>(r, pixel, channel);
+    depthwise_scalar(r, pixel, channel);
+  }
+}
+
+template <int kHeight>
+void fill(TileSet* set) {
+  set->full[kHeight] = tile<kHeight, 2>;
+  set->half[kHeight] = tile<kHeight, 1>;
+  if constexpr (kHeight > 1) fill<kHeight - 1>(set);
+}
+
+TileSet make_tiles() {
+  TileSet set;
+  set.rows = kRows;
+  set.columns = 2 * kLanes;
+  fill<kRows>(&set);
+  set.depthwise = depthwise;
+  return set;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace pteron::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace pteron::cpu {
+HWY_EXPORT(make_tiles);
+const TileSet& tile_set() {
+  static const TileSet set = HWY_DYNAMIC_DISPATCH(make_tiles)();
+  return set;
+}
+}  // namespace pteron::cpu
+#endif

@@ -1,0 +1,56 @@
+// Register-blocked inner loops of the CPU engine in float: products of unpacked rows with packed weight panels, and depthwise sums. Chosen
+// once for the processor (Highway: AVX2, AVX-512). Called by product.cpp and depthwise.cpp only.
+#pragma once
+
+#include <cstdint>
+
+namespace pteron::cpu {
+
+inline constexpr int kMaxTileRows = 12;
+inline constexpr int kMaxTileColumns = 32;
+
+/// One tile of c: c[i, j] = clamp(sum over taps t and k < run of rows[i][starts(t) + k] * panel[(t * run + k) * width + j] + bias[j] +
+/// residual[i, j]), where starts(0) = 0 and starts(t + 1) = starts(t) + steps[t].
+struct Tile {
+  const float* const* rows = nullptr;  ///< as many as the function's rows
+  int64_t taps = 1;
+  const int64_t* steps = nullptr;      ///< elements from each tap to the next, `taps` entries
+  int64_t run = 0;                     ///< contiguous elements of a tap
+  const float* panel = nullptr;        ///< width is that of the function
+  float* c = nullptr;
+  int64_t c_row = 0;                   ///< elements from one row of c to the next
+  const float* bias = nullptr;         ///< width values
+  const float* residual = nullptr;     ///< may be null
+  int64_t residual_row = 0;
+  float low = 0, high = 0;
+  int columns = 0;                     ///< columns that exist, at most the width
+};
+using TileFn = void (*)(const Tile&);
+
+/// One output run of a depthwise sum: out[p, c] = clamp(sum over taps t of x[p * x_step + offsets[t] + c] * weights[weight_offsets[t] + c] +
+/// bias[c]).
+struct DepthwiseRun {
+  const float* x = nullptr;
+  int64_t x_step = 0;
+  const int64_t* offsets = nullptr;
+  const float* weights = nullptr;
+  const int64_t* weight_offsets = nullptr;
+  int64_t taps = 0;
+  const float* bias = nullptr;
+  float* out = nullptr;
+  int64_t pixels = 0;
+  int64_t channels = 0;
+  float low = 0, high = 0;
+};
+
+/// The loops for this processor.
+struct TileSet {
+  int rows = 0;     ///< of a full tile
+  int columns = 0;  ///< of a full panel; a last panel of at most half of it is half as wide
+  TileFn full[kMaxTileRows + 1] = {};  ///< by number of rows, 1 to `rows`
+  TileFn half[kMaxTileRows + 1] = {};
+  void (*depthwise)(const DepthwiseRun&) = nullptr;
+};
+const TileSet& tile_set();
+
+}  // namespace pteron::cpu

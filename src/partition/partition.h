@@ -1,0 +1,50 @@
+// Partition: which backend takes which nodes. Nodes of one backend that do not wait for each other through others become one group; the
+// group becomes a single node `pteron::delegate`. Called by compiler/pipeline.cpp before emit.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backends/api/backend.h"
+#include "ir/graph.h"
+#include "pteron/status.h"
+
+namespace pteron::partition {
+
+/// Why nodes stayed outside, for reports: operator name, reason, how many.
+struct Refusal {
+  std::string op;
+  std::string reason;
+  uint32_t count = 0;
+};
+
+/// What one backend took of a method.
+struct BackendShare {
+  std::string backend;
+  uint32_t nodes = 0;
+  uint32_t groups = 0;
+};
+
+struct PartitionReport {
+  std::vector<BackendShare> shares;   ///< in the order of the backends
+  uint32_t nodes_outside = 0;         ///< nodes that no backend took; views that only rename bytes do not count
+  std::vector<Refusal> refusals;      ///< of the last backend asked, most frequent first
+};
+
+/// A group taken out of its method.
+struct Group {
+  const backends::Backend* backend = nullptr;
+  std::unique_ptr<ir::Method> method;  ///< lives in the same ir::Program
+};
+
+/// Replaces what the backends take by delegate nodes (emit::kDelegateOp); group i of the result belongs to the node whose index argument is
+/// first_index + i. Nodes inside regions are left alone.
+/// Requires: functional dialect; a verified graph. Groups never depend on each other in a cycle; a node is in one group at most; a group
+/// that reads nothing but constants stays outside. Linear in nodes and edges, but for the final sort.
+/// Errors: kInternal (our own bug).
+Result<std::vector<Group>> partition(ir::Method& method, std::span<const backends::Backend* const> backends, uint32_t first_index, PartitionReport* report);
+
+}  // namespace pteron::partition
