@@ -114,7 +114,10 @@ bool has_kernel(std::string_view name) {
 }
 
 Status run_passes(ir::Graph& graph, const ir::Catalog& catalog, const Options& options, const interp::Evaluator& evaluator) {
-  const auto keep = [](const ir::Op& op, const ir::Node&) { return op.is_view() || op.has(ir::kAlias) || (!op.kernel.empty() && has_kernel(op.kernel)); };
+  const auto keep = [](const ir::Graph&, const ir::Node& node) {
+    const ir::Op& op = *node.op;
+    return op.is_view() || op.has(ir::kAlias) || (!op.kernel.empty() && has_kernel(op.kernel));
+  };
   const auto check = [](Result<bool> result, std::string_view name) { return result.ok() ? ok_status() : std::move(result).status().with_context(name); };
   PTERON_TRY(check(passes::inline_wrappers(graph, catalog), "inline_wrappers"));
   PTERON_TRY(check(passes::resolve(graph, catalog), "resolve"));
