@@ -33,6 +33,13 @@ add_library(pteron_library_options INTERFACE)
 target_link_libraries(pteron_library_options INTERFACE pteron_options)
 target_compile_options(pteron_library_options INTERFACE -fno-exceptions -fno-rtti)
 
+# Highway for its headers only: its library would cost every process a start-up of milliseconds, and its assertions are in there. Without the AES
+# instructions, which x86-64-v3 does not promise, it would take SSE2 as its baseline. Choice at run time: src/ops/highway.h.
+function(pteron_use_highway target)
+  target_include_directories(${target} SYSTEM PRIVATE ${HWY_INCLUDE_DIRS})
+  target_compile_definitions(${target} PRIVATE HWY_IS_DEBUG_BUILD=0 HWY_DISABLE_PCLMUL_AES=1)
+endfunction()
+
 # pteron_room(NAME SOURCES... [DEPENDS targets...]): static library of one room.
 function(pteron_room name)
   cmake_parse_arguments(ROOM "" "" "SOURCES;DEPENDS" ${ARGN})

@@ -1,5 +1,4 @@
 // Inner kernels of the matrix product in Highway: compiled for the baseline and for AVX-512 where the baseline is x86; chosen at run time.
-// The choice is made here: Highway's own needs its shared library, whose start-up measures a clock for milliseconds in every process.
 #include "ops/gemm_micro.h"
 
 // The baseline, AVX2 and AVX-512 are enough on x86; the finer AVX-512 levels add nothing to these loops.
@@ -105,28 +104,15 @@ GemmMicro<double> micro_double() { return make_micro<double>(); }
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include "ops/highway.h"
 namespace pteron::ops {
-#if HWY_ARCH_X86 && HWY_STATIC_TARGET > HWY_AVX2
-#error "the baseline is AVX2 (src/ops/CMakeLists.txt)"
-#endif
-#if (HWY_TARGETS & HWY_AVX3) != 0 && HWY_STATIC_TARGET != HWY_AVX3
-#define PTERON_DISPATCH(f) (has_avx512() ? N_AVX3::f() : HWY_STATIC_DISPATCH(f)())
-/// What the compiler may use in the AVX-512 versions (hwy/set_macros-inl.h).
-bool has_avx512() {
-  return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
-         __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512cd") != 0 && __builtin_cpu_supports("bmi2") != 0;
-}
-#else
-#define PTERON_DISPATCH(f) HWY_STATIC_DISPATCH(f)()
-#endif
 template <>
 GemmMicro<float> gemm_micro<float>() {
-  return PTERON_DISPATCH(micro_float);
+  return PTERON_HWY_CALL(micro_float);
 }
 template <>
 GemmMicro<double> gemm_micro<double>() {
-  return PTERON_DISPATCH(micro_double);
+  return PTERON_HWY_CALL(micro_double);
 }
-#undef PTERON_DISPATCH
 }  // namespace pteron::ops
 #endif

@@ -165,10 +165,10 @@ TileSet make_tiles() {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include "ops/highway.h"
 namespace pteron::cpu {
-HWY_EXPORT(make_tiles);
 const TileSet& tile_set() {
-  static const TileSet set = HWY_DYNAMIC_DISPATCH(make_tiles)();
+  static const TileSet set = PTERON_HWY_CALL(make_tiles);
   return set;
 }
 }  // namespace pteron::cpu
