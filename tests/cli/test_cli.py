@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-PHASES = ["import", "resolve", "functionalize", "decompose", "optimize", "emit", "write"]
+PHASES = ["import", "resolve", "functionalize", "decompose", "optimize", "partition", "emit", "write"]
 
 
 def test_help_names_every_verb(pteron):
