@@ -259,10 +259,18 @@ def count_conformance(results, name, report, allowed_file):
     print(f"    {name}: " + ", ".join(f"{v} {k}" for k, v in sorted(totals.items())), flush=True)
 
 
+def stage_property(results, options):
+    """Random programs against PyTorch; failing ones lie, shrunk, in build/tests/property."""
+    count = 2000 if options.full else 24 if options.quick else 60
+    code = run([sys.executable, "tests/property/property_test.py", "--pteron", "build/release/bin/pteron", "--count", str(count), "--jobs", JOBS, "--out",
+                str(WORK / "property")], WORK / "property.log", 7200, OMP_NUM_THREADS="1")
+    require(results, f"{count} random programs", code)
+
+
 def stage_python(results, options):
     report = WORK / "pytest.xml"
     report.unlink(missing_ok=True)
-    run([sys.executable, "-m", "pytest", "-q", "-x" if options.quick else "-q", "--junitxml", str(report), "tests/cli", "tests/error", "tests/interop", "tests/lint",
+    run([sys.executable, "-m", "pytest", "-q", "-x" if options.quick else "-q", "--junitxml", str(report), "tests/cli", "tests/error", "tests/interop", "tests/programs", "tests/lint",
          "tests/conformance/tests"], WORK / "pytest.log", 1800)
     results.add_junit(report, "python")
 
@@ -271,10 +279,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--full", action="store_true")
-    parser.add_argument("--only", default="", help="comma separated stages: release, sanitizers, threads, conformance, models, python")
+    parser.add_argument("--only", default="", help="comma separated stages: release, sanitizers, threads, conformance, property, models, python")
     options = parser.parse_args()
-    stages = [("release", stage_release), ("sanitizers", stage_sanitizers), ("threads", stage_threads), ("conformance", stage_conformance), ("models", stage_models),
-              ("python", stage_python)]
+    stages = [("release", stage_release), ("sanitizers", stage_sanitizers), ("threads", stage_threads), ("conformance", stage_conformance), ("property", stage_property),
+              ("models", stage_models), ("python", stage_python)]
     chosen = set(filter(None, options.only.split(",")))
     results = Results()
     for name, stage in stages:

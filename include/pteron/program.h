@@ -86,6 +86,7 @@ struct LoadOptions {
   std::vector<const DelegateBackend*> delegates;   ///< must outlive the program
   const NamedData* outer_data = nullptr;           ///< for payloads that are programs: constants of the program around; must outlive this one
   runtime::StateCache* states = nullptr;           ///< for the library's own use: packed weights shared with other programs
+  std::vector<std::string> kernel_libraries;       ///< shared libraries with users' own operators (pteron/ops.h); open as long as the program
   uint64_t max_instructions = 10'000'000;          ///< a call that executes more fails: guard against endless loops
 };
 
@@ -116,6 +117,9 @@ class Program : public std::enable_shared_from_this<Program> {
   /// Errors: kNotFound (method, or a key of a data file), kUnsupported (names every operator and delegate that is missing), kInvalidFile,
   ///         kIncompatible (a data file of another program), kUnavailable, kOutOfMemory.
   Result<std::unique_ptr<Method>> load_method(std::string_view name);
+  /// The same, in one session with `peer`: the buffers that the file shares between methods (compile --share-state) are those of `peer`.
+  /// Methods of one session are used by one thread at a time. Errors: as above; kInvalidInput (`peer` belongs to another program).
+  Result<std::unique_ptr<Method>> load_method(std::string_view name, Method& peer);
   /// Bytes stored under a key, in the data files or in the program.
   std::optional<std::span<const std::byte>> named_data(std::string_view key) const;
 
@@ -177,7 +181,13 @@ class Method {
   /// Errors: kInvalidInput (index; nothing was executed yet).
   Result<OutputValue> output(size_t index) const;
 
-  /// Returns mutable buffers to their initial values; inputs must be set again, outputs become invalid.
+  /// The present contents of a tensor input: for an input that the program writes (it was mutated in the model) the value after the call. The
+  /// caller's own tensor is never written. Such an input stays set, with its new contents, until it is set again.
+  /// Errors: kInvalidInput (index, not a tensor, not set).
+  Result<TensorView> input(size_t index) const;
+
+  /// Returns mutable buffers to their initial values, shared ones for all methods of the session; inputs must be set again, outputs
+  /// become invalid.
   void reset();
 
   /// For the library's own use.

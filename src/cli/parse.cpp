@@ -92,7 +92,7 @@ bool parse_arguments(const Verb& verb, std::span<const std::string> words, Argum
       continue;
     }
     CLI::Option* added = app.add_option(name, slot.values, std::string(slot.option->help));
-    added->type_name(std::string(slot.option->value))->expected(1);
+    added->type_name(std::string(slot.option->value))->expected(1)->allow_extra_args(false);  // what follows the value is not the option's
     added->multi_option_policy(slot.option->kind == OptionKind::kList ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::Throw);
   }
   try {

@@ -9,19 +9,26 @@
 
 #include "backends/cpu/aot/backend.h"
 #include "base/str_cat.h"
+#include "compiler/user_ops.h"
 #include "ops/catalog.h"
 #include "ops/kernels.h"
 #include "runtime/prim_ops.h"
 
 namespace pteron::cli {
 
-Result<Session> Session::create() {
+Result<Session> Session::create(const std::vector<std::string>& libraries) {
   Session session;
   PTERON_ASSIGN(ir::Catalog catalog, ops::make_catalog());
+  for (const std::string& path : libraries) {
+    PTERON_ASSIGN(std::shared_ptr<const OpLibrary> library, OpLibrary::open(path));
+    PTERON_TRY(compiler::add_user_ops(*library, catalog));
+    session.libraries_.push_back(std::move(library));
+  }
   session.catalog_ = std::make_unique<ir::Catalog>(std::move(catalog));
+  session.environment_.libraries = session.libraries_;
   session.environment_.catalog = session.catalog_.get();
-  session.environment_.has_kernel = [](std::string_view kernel) {
-    return ops::portable_kernels().find(kernel) != nullptr || runtime::prim_kernels().find(kernel) != nullptr;
+  session.environment_.has_kernel = [own = session.libraries_](std::string_view kernel) {
+    return find_user_op(own, kernel) != nullptr || ops::portable_kernels().find(kernel) != nullptr || runtime::prim_kernels().find(kernel) != nullptr;
   };
   session.pool_ = make_thread_pool(0);
   session.evaluator_ = std::make_unique<interp::Evaluator>(ops::portable_kernels(), *session.pool_);

@@ -12,6 +12,7 @@
 #include "base/byte_sink.h"
 #include "base/file_writer.h"
 #include "base/log.h"
+#include "base/op_library.h"
 #include "base/thread_pool.h"
 #include "compiler/compile.h"
 #include "interp/evaluator.h"
@@ -23,7 +24,8 @@ namespace pteron::cli {
 /// Catalog and environment of a compilation with everything this build has.
 class Session {
  public:
-  static Result<Session> create();
+  /// `libraries`: shared libraries with users' own operators.
+  static Result<Session> create(const std::vector<std::string>& libraries = {});
   const ir::Catalog& catalog() const { return *catalog_; }
   const compiler::Environment& environment() const { return environment_; }
   /// Backends by name, in that order; "portable" is none.
@@ -31,6 +33,7 @@ class Session {
   Result<std::vector<const backends::Backend*>> backends(const std::vector<std::string>& names) const;
 
  private:
+  std::vector<std::shared_ptr<const OpLibrary>> libraries_;
   std::unique_ptr<ir::Catalog> catalog_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<interp::Evaluator> evaluator_;

@@ -8,10 +8,12 @@
 #include <string_view>
 #include <vector>
 
+#include "backends/api/backend.h"
 #include "base/byte_sink.h"
 #include "base/log.h"
-#include "backends/api/backend.h"
+#include "base/op_library.h"
 #include "emit/emit.h"
+#include "format/program.h"
 #include "ir/op.h"
 #include "partition/partition.h"
 #include "pteron/status.h"
@@ -36,10 +38,18 @@ struct SizeBound {
   int64_t max = 0;
 };
 
+/// A method without inputs and instructions that gives back fixed values; several values are several outputs.
+struct ConstantMethod {
+  std::string name;
+  std::vector<format::ValueSpec> values;  ///< ints, floats, bools, strings
+};
+
 enum class VerifyLevel : uint8_t { kOff, kPhase, kEach };
 
 struct CompileOptions {
   std::vector<MethodSource> methods;
+  std::vector<ConstantMethod> constants;
+  std::vector<std::string> shared_states;  ///< buffers, by name, that are one and the same in all methods that have them
   Profile profile = Profile::kPteron;
   std::vector<SizeBound> size_bounds;      ///< a call that exceeds one fails
   uint64_t alignment_bytes = 64;           ///< of planned buffers, constants and named data
@@ -60,6 +70,7 @@ struct Environment {
   const ir::Catalog* catalog = nullptr;
   std::function<bool(std::string_view kernel)> has_kernel;   ///< kernels of our runtime
   const interp::Evaluator* evaluator = nullptr;                  ///< constant folding; null: none
+  std::vector<std::shared_ptr<const OpLibrary>> libraries;       ///< users' own operators; their rows are in `catalog`
 };
 
 struct PhaseReport {

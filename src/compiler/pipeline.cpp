@@ -10,6 +10,7 @@
 #include "base/str_cat.h"
 #include "compiler/compile.h"
 #include "compiler/profile.h"
+#include "compiler/user_ops.h"
 #include "format/meta.h"
 #include "format/program.h"
 #include "import/import.h"
@@ -114,6 +115,24 @@ Status bound_sizes(const CompileOptions& options, ir::Program& program) {
   return ok_status();
 }
 
+/// Makes the constant `name`, if the graph has it, a state that the graph leaves as it is.
+void share_constant(std::string_view name, ir::Graph& graph) {
+  for (uint32_t i = 0; i < graph.values.size(); ++i) {
+    const ir::ConstantId id = graph.values[i].constant;
+    if (!id.valid() || (*graph.program)[id].name != name || (*graph.program)[id].origin != ir::Constant::Origin::kBuffer) continue;
+    const ir::ValueId constant{i};
+    const ir::ValueId value = graph.add_tensor(ir::contiguous_type(graph[constant].type.dtype, graph[constant].type.sizes), graph[constant].name);
+    const std::function<void(ir::ValueId&)> replace = [&](ir::ValueId& use) { use = use == constant ? value : use; };
+    for (const ir::NodeId node : graph.order) {
+      for (ir::Arg& arg : graph[node].args) ir::for_each_value(arg, replace);
+    }
+    ir::for_each_result(graph, replace);
+    (*graph.program)[id].mutable_elsewhere = true;
+    graph.states.push_back({std::string(name), value, value, id});
+    return;
+  }
+}
+
 std::vector<std::string> operators_of(const format::ProgramSpec& program) {
   std::set<std::string> names;
   for (const format::PlanSpec& plan : program.plans) {
@@ -167,6 +186,43 @@ void add_groups(std::vector<backends::CompiledGroup>& groups, format::ProgramSpe
   }
 }
 
+/// A shared buffer that a method only reads is a state there as well: another method writes it.
+void share_states(const std::vector<std::string>& names, ir::Program& program) {
+  for (const auto& method : program.methods) {
+    ir::Graph& graph = method->graph;
+    for (const std::string& name : names) {
+      const bool is_state = std::any_of(graph.states.begin(), graph.states.end(), [&](const ir::State& state) { return state.name == name; });
+      if (!is_state) share_constant(name, graph);
+    }
+  }
+}
+
+/// The same methods as the official exporter's constant methods: values and nothing else.
+Status add_constant_methods(const CompileOptions& options, emit::Emitted& emitted) {
+  for (const ConstantMethod& constant : options.constants) {
+    const bool taken = std::any_of(emitted.program.plans.begin(), emitted.program.plans.end(), [&](const auto& plan) { return plan.name == constant.name; });
+    if (taken) return Status(Code::kInvalidInput, str_cat("two methods named '", constant.name, "'"));
+    format::PlanSpec plan;
+    plan.name = constant.name;
+    format::MethodMeta meta;
+    meta.name = constant.name;
+    for (const format::ValueSpec& value : constant.values) {
+      plan.outputs.push_back(static_cast<int32_t>(plan.values.size()));
+      plan.values.push_back(value);
+      format::PortMeta port;
+      port.name = constant.values.size() == 1 ? "value" : str_cat("value_", meta.outputs.size());
+      port.kind = std::holds_alternative<int64_t>(value)  ? format::PortKind::kInt
+                  : std::holds_alternative<double>(value) ? format::PortKind::kFloat
+                  : std::holds_alternative<bool>(value)   ? format::PortKind::kBool
+                                                          : format::PortKind::kString;
+      meta.outputs.push_back(std::move(port));
+    }
+    emitted.program.plans.push_back(std::move(plan));
+    emitted.meta.methods.push_back(std::move(meta));
+  }
+  return ok_status();
+}
+
 }  // namespace
 
 std::vector<std::string_view> phase_names() { return {std::begin(kPhases), std::end(kPhases)}; }
@@ -186,6 +242,7 @@ Result<CompileReport> compile(const CompileOptions& options, const Environment& 
   bool stop = false;
 
   PTERON_TRY(import_methods(options, *environment.catalog, program));
+  PTERON_TRY(check_user_shapes(program, environment.libraries));
   PTERON_TRY(driver.finish("import", &stop));
   if (stop) return report;
 
@@ -195,6 +252,7 @@ Result<CompileReport> compile(const CompileOptions& options, const Environment& 
   if (stop) return report;
 
   PTERON_TRY(driver.pass("functionalize"));
+  share_states(options.shared_states, program);
   PTERON_TRY(driver.pass("dce"));
   driver.enter(ir::Dialect::kFunctional);
   PTERON_TRY(driver.finish("functionalize", &stop));
@@ -231,8 +289,9 @@ Result<CompileReport> compile(const CompileOptions& options, const Environment& 
   std::vector<format::DelegateSpec> delegates;
   for (const backends::CompiledGroup& group : groups) delegates.push_back({group.id, 0, group.specs});
   report.delegates = delegate_ids(groups);
-  PTERON_ASSIGN(emit::Emitted emitted, emit::emit_program(program, {options.profile, options.alignment_bytes, delegates, false}));
+  PTERON_ASSIGN(emit::Emitted emitted, emit::emit_program(program, {options.profile, options.alignment_bytes, delegates, false, options.shared_states, context.has_kernel, environment.catalog}));
   add_groups(groups, emitted.program);
+  PTERON_TRY(add_constant_methods(options, emitted));
   report.methods = std::move(emitted.reports);
   report.operators = operators_of(emitted.program);
   for (const format::Payload& constant : emitted.program.constants) report.weight_bytes += constant.size_bytes;

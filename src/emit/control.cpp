@@ -1,5 +1,7 @@
 // Control flow as jumps inside the method's one chain: cond, while_loop, scan, map. Every loop tests at its top.
 // Results and carries are planned tensors of their own that each branch or iteration writes.
+#include <algorithm>
+
 #include "base/str_cat.h"
 #include "emit/method_emitter.h"
 #include "ir/op.h"
@@ -69,6 +71,7 @@ Status MethodEmitter::store(const ir::Graph& graph, const Arg& from, const Place
   PTERON_ASSIGN(const Placement place, placement(graph, *id));
   touch(place.root);
   touch(to.root);
+  if (same_place(place, to)) return ok_status();
   call("aten::clone.out", {place.value, null_value(), to.value, to.value});
   return ok_status();
 }
@@ -85,14 +88,22 @@ Result<Placement> MethodEmitter::result_slot(const ir::Value& value) {
 }
 
 Status MethodEmitter::enter_region(const ir::Graph& graph, const ir::Graph& region, const std::vector<Arg>& operands,
-                                   const std::vector<Placement>& bound) {
+                                   const std::vector<Placement>& bound, const std::vector<Placement>& targets) {
+  enter_frame(region);
+  for (size_t k = 0; k < targets.size() && k < region.outputs.size(); ++k) want(region.outputs[k], targets[k]);
   Scope scope;
+  const auto add = [&](ValueId id, Placement place) {
+    if (place.root != kNoRoot) frames_.back().members[place.root].push_back(id);
+    scope.emplace(id.index, std::move(place));
+  };
   std::unordered_map<const ir::ExprNode*, int32_t> computed;
   for (size_t i = 0; i < region.inputs.size(); ++i) {
     const ValueId inner = region.inputs[i].value;
     if (!inner.valid()) continue;
     if (i < bound.size()) {
-      scope.emplace(inner.index, bound[i]);
+      const bool is_target = std::any_of(targets.begin(), targets.end(), [&](const Placement& t) { return t.root == bound[i].root; });
+      if (is_target && bound[i].root != kNoRoot) frames_.back().owned.insert(bound[i].root);
+      add(inner, bound[i]);
       continue;
     }
     if (i - bound.size() >= operands.size()) return Status(Code::kInternal, str_cat(current_, ": region has more inputs than operands"));
@@ -100,7 +111,7 @@ Status MethodEmitter::enter_region(const ir::Graph& graph, const ir::Graph& regi
     const auto* id = std::get_if<ValueId>(&operand);
     if (id != nullptr && graph[*id].kind == ir::ValueKind::kTensor) {
       PTERON_ASSIGN(Placement place, placement(graph, *id));
-      scope.emplace(inner.index, std::move(place));
+      add(inner, std::move(place));
       continue;
     }
     const Expr scalar = id != nullptr ? graph[*id].scalar : std::holds_alternative<Expr>(operand) ? std::get<Expr>(operand) : Expr(0);
@@ -113,6 +124,7 @@ Status MethodEmitter::enter_region(const ir::Graph& graph, const ir::Graph& regi
 }
 
 void MethodEmitter::leave_region() {
+  frames_.pop_back();
   scopes_.pop_back();
   computed_.pop_back();
 }
@@ -142,7 +154,7 @@ Status MethodEmitter::emit_cond(const ir::Graph& graph, const ir::Node& node) {
     results.push_back(std::move(slot));
   }
   const auto branch = [&](const ir::Graph& region) -> Status {
-    PTERON_TRY(enter_region(graph, region, operands, {}));
+    PTERON_TRY(enter_region(graph, region, operands, {}, results));
     for (size_t k = 0; k < results.size() && k < region.outputs.size(); ++k) PTERON_TRY(store(region, region.outputs[k], results[k]));
     leave_region();
     current_ = outer;
@@ -158,7 +170,7 @@ Status MethodEmitter::emit_cond(const ir::Graph& graph, const ir::Node& node) {
     if (results[k].root == kNoRoot) continue;
     touch(results[k].root);
     define_symbols(graph[node.outputs[k]].type, results[k].value);
-    scopes_.back().emplace(node.outputs[k].index, std::move(results[k]));
+    bind(node.outputs[k], std::move(results[k]));
   }
   return ok_status();
 }
@@ -178,7 +190,7 @@ Status MethodEmitter::store_carries(const ir::Graph& region, const std::vector<P
     PTERON_ASSIGN(const Placement place, placement(region, *id));
     bool in_slot = false;
     for (size_t other = 0; other < carries.size(); ++other) in_slot = in_slot || (other != k && carries[other].root == place.root);
-    if (!in_slot && (place.root != carries[k].root || place.value == carries[k].value)) continue;
+    if (!in_slot && (place.root != carries[k].root || place.value == carries[k].value || same_place(place, carries[k]))) continue;
     PTERON_ASSIGN(Placement copy, clone_of(place, region[*id].type));
     moved_carries_[k] = std::move(copy);
   }
@@ -193,7 +205,7 @@ Status MethodEmitter::store_carries(const ir::Graph& region, const std::vector<P
     const auto* id = std::get_if<ValueId>(&region.outputs[k]);
     if (id != nullptr && region[*id].kind == ir::ValueKind::kTensor) {
       PTERON_ASSIGN(const Placement place, placement(region, *id));
-      if (place.value == carries[k].value) continue;  // unchanged
+      if (place.value == carries[k].value || same_place(place, carries[k])) continue;  // unchanged, or computed there
     }
     PTERON_TRY(store(region, region.outputs[k], carries[k]));
   }
@@ -217,7 +229,7 @@ Status MethodEmitter::emit_while(const ir::Graph& graph, const ir::Node& node) {
   const std::vector<Arg> extra = as_args(list_arg(node, 1));
   PTERON_ASSIGN(std::vector<Placement> carries, start_carries(graph, list_arg(node, 0)));
   const uint32_t begin = position();
-  PTERON_TRY(enter_region(graph, *node.regions[0], extra, carries));
+  PTERON_TRY(enter_region(graph, *node.regions[0], extra, carries, {}));
   const auto* condition = node.regions[0]->outputs.empty() ? nullptr : std::get_if<ValueId>(&node.regions[0]->outputs[0]);
   if (condition == nullptr) return Status(Code::kUnsupported, str_cat(outer, ": while_loop whose condition is a literal"));
   int32_t predicate = -1;
@@ -228,7 +240,7 @@ Status MethodEmitter::emit_while(const ir::Graph& graph, const ir::Node& node) {
   }
   leave_region();
   const uint32_t to_end = jump_if_false(predicate);
-  PTERON_TRY(enter_region(graph, *node.regions[1], extra, carries));
+  PTERON_TRY(enter_region(graph, *node.regions[1], extra, carries, carries));
   PTERON_TRY(store_carries(*node.regions[1], carries));
   leave_region();
   current_ = outer;
@@ -238,7 +250,7 @@ Status MethodEmitter::emit_while(const ir::Graph& graph, const ir::Node& node) {
   land(to_end);
   for (size_t k = 0; k < carries.size(); ++k) {
     define_symbols(graph[node.outputs[k]].type, carries[k].value);
-    scopes_.back().emplace(node.outputs[k].index, std::move(carries[k]));
+    bind(node.outputs[k], std::move(carries[k]));
   }
   return ok_status();
 }
@@ -271,7 +283,7 @@ Status MethodEmitter::emit_scan(const ir::Graph& graph, const ir::Node& node, co
     call("aten::select_copy.int_out", {whole_value, int_value(0), index, part.value, part.value});
     bound.push_back(std::move(part));
   }
-  PTERON_TRY(enter_region(graph, body, as_args(extra), bound));
+  PTERON_TRY(enter_region(graph, body, as_args(extra), bound, carries));
   for (size_t k = 0; k < stacked.size(); ++k) {
     const auto* id = std::get_if<ValueId>(&body.outputs[carries.size() + k]);
     if (id == nullptr) return Status(Code::kUnsupported, str_cat(outer, ": a scan that stacks literals"));
@@ -298,7 +310,7 @@ Status MethodEmitter::emit_scan(const ir::Graph& graph, const ir::Node& node, co
   for (const std::vector<Placement>* list : {&carries, static_cast<const std::vector<Placement>*>(&stacked)}) {
     for (const Placement& slot : *list) {
       define_symbols(graph[node.outputs[k]].type, slot.value);
-      scopes_.back().emplace(node.outputs[k].index, slot);
+      bind(node.outputs[k], slot);
       ++k;
     }
   }

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 
+#include "base/checked_math.h"
 #include "base/str_cat.h"
 #include "emit/method_emitter.h"
+#include "tensor/dtype.h"
 
 namespace pteron::emit {
 
@@ -20,6 +22,70 @@ Result<const ir::Op*> delegate_op(ir::Program& program) {
   return program.foreign_ops.back().get();
 }
 
+namespace {
+
+constexpr std::string_view kOwnHelpers[] = {
+#define HELPER(name) name,
+#define OWN_HELPER(name) name,
+#include "emit/helpers.inc"
+#undef OWN_HELPER
+#define OWN_HELPER(name)
+};
+constexpr std::string_view kOfficialHelpers[] = {
+#include "emit/helpers.inc"
+#undef HELPER
+#undef OWN_HELPER
+};
+
+Result<Buffer> initial_bytes(const ir::Constant& constant) {
+  if (constant.data == nullptr && constant.lazy) return constant.lazy();
+  format::StridedBytes bytes{constant.dtype, constant.sizes, constant.strides, {}, constant.data};
+  for (size_t d = 0; d < constant.sizes.size(); ++d) bytes.dim_order.push_back(static_cast<uint8_t>(d));
+  PTERON_ASSIGN(const format::Payload payload, format::Payload::gather(std::move(bytes)));
+  return format::payload_bytes(payload);
+}
+
+Status check_equal(const ir::Program& program, const std::string& name, const ir::State& first, const ir::State& second) {
+  const ir::Constant& a = program[first.initial];
+  const ir::Constant& b = program[second.initial];
+  if (a.dtype != b.dtype || a.sizes != b.sizes) {
+    return Status(Code::kInvalidInput, str_cat("shared state '", name, "' is ", dtype_name(a.dtype), " ", str_list(a.sizes), " in one method and ",
+                                               dtype_name(b.dtype), " ", str_list(b.sizes), " in another"));
+  }
+  PTERON_ASSIGN(const Buffer x, initial_bytes(a));
+  PTERON_ASSIGN(const Buffer y, initial_bytes(b));
+  if (std::equal(x.span().begin(), x.span().end(), y.span().begin(), y.span().end())) return ok_status();
+  return Status(Code::kInvalidInput, str_cat("shared state '", name, "' has different initial values in two methods"));
+}
+
+Result<SharedStates> place_shared(const ir::Program& program, const EmitOptions& options) {
+  SharedStates shared;
+  for (const std::string& name : options.shared_states) {
+    const ir::State* first = nullptr;
+    for (const auto& method : program.methods) {
+      for (const ir::State& state : method->graph.states) {
+        if (state.name != name) continue;
+        if (first != nullptr) PTERON_TRY(check_equal(program, name, *first, state));
+        if (first == nullptr) first = &state;
+      }
+    }
+    if (first == nullptr) return Status(Code::kInvalidInput, str_cat("no method has a buffer '", name, "' to share"));
+    if (!shared.offsets.emplace(name, shared.arena_bytes).second) continue;
+    uint64_t size = 0;
+    if (!checked_align(program[first->initial].size_bytes(), options.alignment_bytes, &size) || !checked_add(shared.arena_bytes, size, &shared.arena_bytes)) {
+      return Status(Code::kUnsupported, "shared states are too large");
+    }
+  }
+  return shared;
+}
+
+}  // namespace
+
+std::span<const std::string_view> helper_kernels(Profile profile) {
+  if (profile == Profile::kPteron) return kOwnHelpers;
+  return kOfficialHelpers;
+}
+
 Result<Emitted> emit_program(const ir::Program& program, const EmitOptions& options) {
   std::vector<const ir::Method*> methods;
   for (const auto& method : program.methods) methods.push_back(method.get());
@@ -29,10 +95,11 @@ Result<Emitted> emit_program(const ir::Program& program, const EmitOptions& opti
 Result<Emitted> emit_methods(const ir::Program& program, std::span<const ir::Method* const> methods, const EmitOptions& options) {
   Emitted out;
   ConstantPool pool(program);
+  PTERON_ASSIGN(const SharedStates shared, place_shared(program, options));
   for (const ir::Method* method : methods) {
     MethodReport report;
     format::MethodMeta meta;
-    auto plan = MethodEmitter(program, *method, options, pool).run(&report, &meta);
+    auto plan = MethodEmitter(program, *method, options, shared, pool).run(&report, &meta);
     if (!plan.ok()) return std::move(plan).status().with_context(str_cat("method ", method->name));
     out.program.plans.push_back(std::move(plan).value());
     out.reports.push_back(std::move(report));

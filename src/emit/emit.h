@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,6 +32,9 @@ struct EmitOptions {
   /// For payloads of our own CPU engine: constants of kExternalBytes and more are row-major named data of the program around, and results
   /// are memory of the caller.
   bool is_payload = false;
+  std::vector<std::string> shared_states;  ///< names of states that all methods keep in one arena (the second), at equal offsets
+  std::function<bool(std::string_view kernel)> has_kernel;  ///< kernels that the profile's runtime has; null: no check
+  const ir::Catalog* catalog = nullptr;  ///< views of the scatter operators; null: their results are never computed in place
 };
 
 /// Smaller constants of a payload stay inside it.
@@ -66,10 +70,18 @@ struct Emitted {
 /// True for the control flow operators that emit turns into jumps ("higher_order::cond").
 bool is_control_flow(std::string_view op);
 
+/// Kernels that emitted programs may call beside those of their operators.
+std::span<const std::string_view> helper_kernels(Profile profile);
+
+/// Share of the arena with the shared states in pteron.meta.
+inline constexpr std::string_view kSharedArena = "state";
+
 /// Emits all methods.
 /// Requires: functional graphs in which every op has a kernel of the profile, is a view, or is control flow.
 /// Owns:    the result borrows constant bytes from `program`.
-/// Errors:  kUnsupported (a dim without an upper bound, named with its symbol and node; a value kind that the format cannot hold).
+/// Errors:  kUnsupported (a dim without an upper bound, named with its symbol and node; a value kind that the format cannot hold,
+///          a kernel that the profile lacks);
+///          kInvalidInput (a shared state that is in no method, or differs between methods in dtype, shape or initial value).
 Result<Emitted> emit_program(const ir::Program& program, const EmitOptions& options);
 /// The same for some methods, which need not be among the program's.
 Result<Emitted> emit_methods(const ir::Program& program, std::span<const ir::Method* const> methods, const EmitOptions& options);

@@ -245,12 +245,13 @@ Status MethodEmitter::emit_inputs() {
     const auto root = static_cast<uint32_t>(roots_.size());
     // A planned input that nobody writes back needs its memory up to its last use; callers set it anew for each call.
     roots_.push_back({slot, planned, !planned || mutated, false, bytes, 0, 0, planned, false});
-    scopes_.back().emplace(input.value.index, whole(root, slot, value.type, dim_order));
+    bind(input.value, whole(root, slot, value.type, dim_order));
     define_symbols(value.type, slot);
   }
   for (const ir::InputMutation& mutation : method_.graph.input_mutations) {
     const ValueId id = method_.graph.inputs[mutation.input].value;
     roots_[scopes_.back().at(id.index).root].writable_input = true;
+    want(ir::Arg(mutation.result), scopes_.back().at(id.index));
   }
   return ok_status();
 }
@@ -261,15 +262,21 @@ Status MethodEmitter::emit_states() {
     PTERON_ASSIGN(Placement place, new_planned(ir::contiguous_type(method_.graph[state.value].type.dtype, method_.graph[state.value].type.sizes), "it"));
     roots_[place.root].persistent = true;
     roots_[place.root].writable_input = true;
+    if (const auto shared = shared_.offsets.find(state.name); shared != shared_.offsets.end()) {
+      roots_[place.root].shared = true;
+      roots_[place.root].shared_offset = shared->second;
+    }
     PTERON_ASSIGN(std::get<format::TensorSpec>(plan_.values[static_cast<size_t>(place.value)]).data_index, pool_.initial_state(state.initial));
-    scopes_.back().emplace(state.value.index, std::move(place));
+    want(ir::Arg(state.result), place);
+    bind(state.value, std::move(place));
   }
   return ok_status();
 }
 
 Status MethodEmitter::emit_nodes(const ir::Graph& graph) {
-  for (const ir::NodeId id : graph.order) {
-    const ir::Node& node = graph[id];
+  for (uint32_t i = 0; i < graph.order.size(); ++i) {
+    const ir::Node& node = graph[graph.order[i]];
+    frames_.back().position = i;
     current_ = node.source.empty() ? str_cat("node ", node.name) : str_cat("node ", node.name, " (", node.source, ")");
     const uint32_t begin = position();
     PTERON_TRY(emit_node(graph, node));
@@ -286,7 +293,7 @@ Status MethodEmitter::emit_node(const ir::Graph& graph, const ir::Node& node) {
     const auto* self = std::get_if<ValueId>(&node.args[0]);
     if (self == nullptr) return Status(Code::kInternal, str_cat(current_, ": an alias of nothing"));
     PTERON_ASSIGN(Placement place, placement(graph, *self));
-    scopes_.back().emplace(node.outputs[0].index, std::move(place));
+    bind(node.outputs[0], std::move(place));
     return ok_status();
   }
   if (node.op->is_view()) return emit_view(graph, node);
@@ -348,10 +355,11 @@ Status MethodEmitter::emit_view(const ir::Graph& graph, const ir::Node& node) {
     if (!node.op->kernel.empty()) return emit_call(graph, node);
     // A view without a copying kernel: every view that can be a copy is a view of the row-major copy.
     if (is_dense(base.layout)) return Status(Code::kUnsupported, str_cat(current_, ": ", node.op->name, " cannot be expressed as a view"));
-    PTERON_ASSIGN(scopes_.back()[self->index], clone_of(base, graph[*self].type));
+    PTERON_ASSIGN(Placement copy, clone_of(base, graph[*self].type));
+    bind(*self, std::move(copy));
     return emit_view(graph, node);
   }
-  for (size_t k = 0; k < results.size(); ++k) scopes_.back().emplace(node.outputs[k].index, std::move(results[k]));
+  for (size_t k = 0; k < results.size(); ++k) bind(node.outputs[k], std::move(results[k]));
   return ok_status();
 }
 
@@ -413,6 +421,10 @@ Result<std::vector<int32_t>> MethodEmitter::call_args(const ir::Graph& graph, co
 
 Status MethodEmitter::emit_call(const ir::Graph& graph, const ir::Node& node) {
   if (node.op->kernel.empty()) return Status(Code::kInternal, str_cat(current_, ": ", node.op->name, " has no kernel"));
+  if (std::optional<Placement> place = scattered_already(graph, node)) {
+    bind(node.outputs[0], *std::move(place));
+    return ok_status();
+  }
   PTERON_ASSIGN(std::vector<int32_t> args, call_args(graph, node));
   // Arguments with sizes computed at run time put instructions before the call: every tensor lives until the call itself.
   for (const Arg& arg : node.args) {
@@ -421,6 +433,8 @@ Status MethodEmitter::emit_call(const ir::Graph& graph, const ir::Node& node) {
                          if (const auto place = placement(graph, id); place.ok()) touch(place->root);
                        }));
   }
+  const bool list_result = node.op->schema.returns.size() == 1 && node.op->schema.returns[0].type.list;
+  const std::optional<Placement> in_argument = place_in_argument(graph, node);
   // Outs are made while the call is the next instruction; arguments were touched at this position, so they do not share memory with outs.
   std::vector<int32_t> outs;
   for (const ValueId id : node.outputs) {
@@ -439,11 +453,15 @@ Status MethodEmitter::emit_call(const ir::Graph& graph, const ir::Node& node) {
       outs.push_back(null_value());
       continue;
     }
-    PTERON_ASSIGN(Placement place, new_planned(out.type, "its result"));
-    outs.push_back(place.value);
-    scopes_.back().emplace(id.index, std::move(place));
+    std::optional<Placement> named = in_argument;
+    if (!named && !list_result) named = place_in_target(graph, node, id);
+    if (!named) {
+      PTERON_ASSIGN(named, new_planned(out.type, "its result"));
+    }
+    outs.push_back(named->value);
+    touch(named->root);
+    bind(id, *std::move(named));
   }
-  const bool list_result = node.op->schema.returns.size() == 1 && node.op->schema.returns[0].type.list;
   if (list_result) {
     const int32_t list = add_value(format::TensorListValue{outs});
     args.push_back(list);
@@ -457,6 +475,9 @@ Status MethodEmitter::emit_call(const ir::Graph& graph, const ir::Node& node) {
     }
   }
   call(node.op->kernel, std::move(args));
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    if (graph[node.outputs[i]].kind == ir::ValueKind::kScalar) check_range(graph[node.outputs[i]].scalar, outs[i]);
+  }
   size_t k = 0;
   for (const ValueId id : node.outputs) {
     if (graph[id].kind == ir::ValueKind::kTensor) define_symbols(graph[id].type, outs[k]);
@@ -486,7 +507,7 @@ Status MethodEmitter::emit_delegate(const ir::Graph& graph, const ir::Node& node
   for (const ValueId id : node.outputs) {
     PTERON_ASSIGN(Placement place, new_planned(graph[id].type, "its result"));
     outs.push_back(place.value);
-    scopes_.back().emplace(id.index, std::move(place));
+    bind(id, std::move(place));
   }
   args.insert(args.end(), outs.begin(), outs.end());
   format::DelegateSpec spec = options_.delegates[index];
@@ -515,6 +536,10 @@ Status MethodEmitter::emit_write_backs() {
     if (state.result.valid() && state.result != state.value) all.push_back({state.value, state.result});
   }
   for (const ir::InputMutation& mutation : graph.input_mutations) all.push_back({graph.inputs[mutation.input].value, mutation.result});
+  std::erase_if(all, [&](const WriteBack& w) {  // computed where it belongs
+    const auto target = scopes_.back().find(w.target.index), result = scopes_.back().find(w.result.index);
+    return result != scopes_.back().end() && same_place(target->second, result->second);
+  });
   // Outputs and new values that still show the old bytes of something overwritten here are copied first.
   std::vector<bool> overwritten(roots_.size(), false);
   for (const WriteBack& w : all) overwritten[scopes_.back().at(w.target.index).root] = true;
@@ -522,7 +547,7 @@ Status MethodEmitter::emit_write_backs() {
     PTERON_ASSIGN(const Placement place, placement(graph, id));
     if (place.root >= overwritten.size() || !overwritten[place.root]) return ok_status();
     PTERON_ASSIGN(Placement copy, clone_of(place, graph[id].type));
-    scopes_.back()[id.index] = std::move(copy);
+    bind(id, std::move(copy));
     return ok_status();
   };
   for (const Arg& output : graph.outputs) {
@@ -621,7 +646,7 @@ Status MethodEmitter::finish_plan(MethodReport* report) {
   std::vector<uint32_t> owners;
   for (uint32_t i = 0; i < roots_.size(); ++i) {
     Root& root = roots_[i];
-    if (!root.planned) continue;
+    if (!root.planned || root.shared) continue;
     // Step 0 is before the call, instruction i is step i + 1: an input that nothing reads gives its bytes to the first instruction.
     const uint32_t first = root.persistent || root.before_call ? 0 : root.first + 1;
     const uint32_t last = root.persistent ? end + 1 : root.before_call && !root.used ? 0 : root.last + 1;
@@ -634,11 +659,18 @@ Status MethodEmitter::finish_plan(MethodReport* report) {
     offset_of_root[owners[i]] = memory.offsets[i];
     std::get<format::TensorSpec>(plan_.values[static_cast<size_t>(roots_[owners[i]].value)]).allocation = format::Allocation{1, memory.offsets[i]};
   }
+  for (uint32_t i = 0; i < roots_.size(); ++i) {
+    if (!roots_[i].shared) continue;
+    offset_of_root[i] = roots_[i].shared_offset;
+    std::get<format::TensorSpec>(plan_.values[static_cast<size_t>(roots_[i].value)]).allocation = format::Allocation{2, offset_of_root[i]};
+  }
   for (const Alias& alias : aliases_) {
     std::get<format::TensorSpec>(plan_.values[static_cast<size_t>(alias.value)]).allocation =
-        format::Allocation{1, offset_of_root[alias.root] + (roots_[alias.root].size_bytes == 0 ? 0 : alias.offset_bytes)};
+        format::Allocation{roots_[alias.root].shared ? 2u : 1u, offset_of_root[alias.root] + (roots_[alias.root].size_bytes == 0 ? 0 : alias.offset_bytes)};
   }
-  if (!owners.empty()) plan_.arenas.push_back({static_cast<int64_t>(memory.arena_bytes), {}});
+  const bool shares = std::any_of(roots_.begin(), roots_.end(), [](const Root& root) { return root.shared; });
+  if (!owners.empty() || shares) plan_.arenas.push_back({static_cast<int64_t>(memory.arena_bytes), {}});
+  if (shares) plan_.arenas.push_back({static_cast<int64_t>(shared_.arena_bytes), {}});
   report->name = method_.name;
   report->arena_bytes = memory.arena_bytes;
   report->lower_bound_bytes = memory.lower_bound_bytes;
@@ -647,17 +679,29 @@ Status MethodEmitter::finish_plan(MethodReport* report) {
   return ok_status();
 }
 
+Status MethodEmitter::check_kernels() const {
+  std::vector<std::string> missing;
+  for (const format::OperatorSpec& op : plan_.operators) {
+    const std::string name = op.overload.empty() ? op.name : str_cat(op.name, ".", op.overload);
+    if (options_.has_kernel && !options_.has_kernel(name)) missing.push_back(name);
+  }
+  if (missing.empty()) return ok_status();
+  return Status(Code::kUnsupported, str_cat("the program needs kernels that the profile lacks: ", str_list(missing)));
+}
+
 Result<format::PlanSpec> MethodEmitter::run(MethodReport* report, format::MethodMeta* meta) {
   plan_.name = method_.name;
   plan_.input_spec = method_.in_spec;
   plan_.output_spec = method_.out_spec;
   scopes_.emplace_back();
   computed_.emplace_back();
+  enter_frame(method_.graph);
   PTERON_TRY(emit_inputs());
   PTERON_TRY(emit_states());
   PTERON_TRY(emit_nodes(method_.graph));
   PTERON_TRY(emit_write_backs());
   PTERON_TRY(emit_outputs());
+  PTERON_TRY(check_kernels());
   if (options_.is_payload) release_outputs();
   PTERON_TRY(finish_plan(report));
   *meta = describe();

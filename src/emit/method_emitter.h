@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -44,11 +45,13 @@ struct Root {
   int32_t value = -1;       ///< the tensor value that owns the memory
   bool planned = false;     ///< has a place in the arena
   bool persistent = false;  ///< lives through the whole call (states, planned inputs)
-  bool writable_input = false;  ///< state or mutated input: its bytes change at the end of the call
+  bool writable_input = false;  ///< state or mutated input: the call changes its bytes
   uint64_t size_bytes = 0;
   uint32_t first = 0, last = 0;
   bool before_call = false;     ///< a planned input: its bytes are there before the first instruction
   bool used = false;
+  bool shared = false;          ///< a state in the arena that methods share, at shared_offset
+  uint64_t shared_offset = 0;
 };
 
 /// Placement::root of scalar slots.
@@ -61,10 +64,19 @@ struct Placement {
   int32_t value = -1;       ///< value index to use as an argument
 };
 
+/// The same bytes in the same order.
+bool same_place(const Placement& a, const Placement& b);
+
+/// Where shared states live: the same in every method.
+struct SharedStates {
+  std::map<std::string, uint64_t, std::less<>> offsets;
+  uint64_t arena_bytes = 0;
+};
+
 class MethodEmitter {
  public:
-  MethodEmitter(const ir::Program& program, const ir::Method& method, const EmitOptions& options, ConstantPool& pool)
-      : program_(program), method_(method), options_(options), pool_(pool) {}
+  MethodEmitter(const ir::Program& program, const ir::Method& method, const EmitOptions& options, const SharedStates& shared, ConstantPool& pool)
+      : program_(program), method_(method), options_(options), shared_(shared), pool_(pool) {}
 
   /// Emits the method. Call once; then describe() gives its facts.
   Result<format::PlanSpec> run(MethodReport* report, format::MethodMeta* meta);
@@ -102,9 +114,41 @@ class MethodEmitter {
   Status store(const ir::Graph& graph, const ir::Arg& from, const Placement& to);
   Result<std::vector<Placement>> start_carries(const ir::Graph& graph, const std::vector<ir::ValueId>& initial);
   Status store_carries(const ir::Graph& region, const std::vector<Placement>& carries);
-  /// Emits a region's nodes: its first inputs are `bound`, the others operands of the outer graph. leave_region() ends it.
-  Status enter_region(const ir::Graph& graph, const ir::Graph& region, const std::vector<ir::Arg>& operands, const std::vector<Placement>& bound);
+  /// Emits a region's nodes: its first inputs are `bound`, the others operands of the outer graph. Results should end at `targets`; targets
+  /// that are among `bound` are the region's own memory. leave_region() ends it.
+  Status enter_region(const ir::Graph& graph, const ir::Graph& region, const std::vector<ir::Arg>& operands, const std::vector<Placement>& bound,
+                      const std::vector<Placement>& targets);
   void leave_region();
+
+  // Results in memory that has a name already (in_place.cpp).
+  /// What is known about the graph that is being emitted.
+  struct Frame {
+    std::unordered_map<uint32_t, std::vector<uint32_t>> uses;      // ValueId -> positions in `order`, ascending; its size for results
+    std::unordered_map<uint32_t, std::vector<ir::ValueId>> members;    // root -> values that were placed in it
+    std::unordered_map<uint32_t, Placement> wanted;                // ValueId -> where the graph's result must end
+    std::set<uint32_t> owned;                                      // roots of carries: older than the frame and its own all the same
+    uint32_t first_root = 0;                                       // roots made before belong to outer graphs
+    uint32_t position = 0;                                         // of the current node in `order`
+  };
+  void enter_frame(const ir::Graph& graph);
+  /// Records where a value lives.
+  void bind(ir::ValueId id, Placement place);
+  /// True if the current graph may change the bytes of a root.
+  bool may_overwrite(uint32_t root) const;
+  /// The part of `parent` that a scatter node writes; nothing for other operators.
+  std::optional<ir::ViewLayout> scatter_layout(const ir::Graph& graph, const ir::Node& node, const ir::ViewLayout& parent) const;
+  /// True if nobody reads the root's present bytes after the current node, once `made` stands at `where` in it.
+  bool is_dead_after(const ir::Graph& graph, uint32_t root, ir::ValueId made, const ir::ViewLayout& where) const;
+  bool is_dead_after(const ir::Graph& graph, uint32_t root) const { return is_dead_after(graph, root, {}, {}); }
+  bool reads_root(const ir::Graph& graph, const ir::Node& node, uint32_t root, size_t first_arg) const;
+  /// Argument 0's place, if the node may write its result there.
+  std::optional<Placement> place_in_argument(const ir::Graph& graph, const ir::Node& node) const;
+  /// The place where result `out` must end, if the node may write there at once.
+  std::optional<Placement> place_in_target(const ir::Graph& graph, const ir::Node& node, ir::ValueId out) const;
+  /// The parent's place, if a scatter's source is that part of it already.
+  std::optional<Placement> scattered_already(const ir::Graph& graph, const ir::Node& node) const;
+  /// The current graph's result should end at `target`.
+  void want(const ir::Arg& result, const Placement& target);
 
   // Tensors (method_emitter.cpp).
   Result<Placement> placement(const ir::Graph& graph, ir::ValueId id);
@@ -141,11 +185,16 @@ class MethodEmitter {
   void call(std::string_view kernel, std::vector<int32_t> args);
   uint32_t position() const { return static_cast<uint32_t>(plan_.instructions.size()); }
 
+  /// Lets the program check a number that it computed against the range that it was exported for.
+  void check_range(ir::Expr symbol, int32_t value);
+  /// Every kernel of the plan must be one that the profile has.
+  Status check_kernels() const;
   Result<std::vector<int32_t>> call_args(const ir::Graph& graph, const ir::Node& node);
 
   const ir::Program& program_;
   const ir::Method& method_;
   const EmitOptions& options_;
+  const SharedStates& shared_;
   ConstantPool& pool_;
   format::PlanSpec plan_;
   std::vector<Root> roots_;
@@ -156,6 +205,7 @@ class MethodEmitter {
   };
   std::vector<Alias> aliases_;
   std::vector<Scope> scopes_;                       // one per graph being emitted, innermost last
+  std::vector<Frame> frames_;                       // the same
   std::unordered_map<uint32_t, Placement> constant_places_;
   std::unordered_map<std::string, int32_t> op_indices_;
   // Scalar caches. Constant slots are shared; run-time slots are per expression and scope.

@@ -143,7 +143,9 @@ format::MethodMeta MethodEmitter::describe() {
     }
     meta.outputs.push_back(std::move(port));
   }
-  for (size_t i = 0; i < plan_.arenas.size(); ++i) meta.arenas.push_back({static_cast<uint32_t>(options_.alignment_bytes), {}});
+  for (size_t i = 0; i < plan_.arenas.size(); ++i) {
+    meta.arenas.push_back({static_cast<uint32_t>(options_.alignment_bytes), i == 1 ? std::string(kSharedArena) : std::string()});
+  }
   for (const ir::State& state : graph.states) {
     const int32_t value = scopes_.front().at(state.value.index).value;
     const bool initialized = std::get<format::TensorSpec>(plan_.values[static_cast<size_t>(value)]).data_index != 0;

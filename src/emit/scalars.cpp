@@ -96,6 +96,19 @@ void MethodEmitter::define_symbol(Expr symbol, int32_t value) {
   if (symbol.is_symbol()) symbol_sources_.try_emplace(symbol.node(), SymbolSource{value, -1, 1, 0});
 }
 
+void MethodEmitter::check_range(Expr symbol, int32_t value) {
+  if (options_.profile != Profile::kPteron || symbol.type() == ExprType::kFloat) return;
+  if (ir::is_number(symbol)) {  // the export took it for a constant
+    const int32_t expected = int_value(static_cast<int64_t>(ir::number_of(symbol)));
+    call("pteron::check_range.out", {value, expected, expected, string_value(current_)});
+    return;
+  }
+  if (!symbol.is_symbol() || symbol.type() != ExprType::kInt) return;
+  const ir::Range range = ir::bounds(symbol);
+  if (range.min == ir::Range::kMin && range.max == ir::Range::kMax) return;
+  call("pteron::check_range.out", {value, int_value(range.min), int_value(range.max), string_value(current_)});
+}
+
 void MethodEmitter::define_symbols(const ir::TensorType& type, int32_t tensor) {
   for (size_t d = 0; d < type.sizes.size(); ++d) {
     const Expr size = type.sizes[d];
@@ -127,7 +140,7 @@ constexpr PrimName kPrims[] = {
     {ExprOp::kFloorDiv, "executorch_prim::floordiv.Scalar", 2}, {ExprOp::kMod, "executorch_prim::mod.Scalar", 2},
     {ExprOp::kTrueDiv, "executorch_prim::truediv.Scalar", 2},   {ExprOp::kMax, "executorch_prim::sym_max.Scalar", 2},
     {ExprOp::kMin, "executorch_prim::sym_min.Scalar", 2},   {ExprOp::kToFloat, "executorch_prim::sym_float.Scalar", 1},
-    {ExprOp::kTrunc, "executorch_prim::trunc.Scalar", 1},   {ExprOp::kFloor, "executorch_prim::sym_int.Scalar", 1},
+    {ExprOp::kTrunc, "executorch_prim::trunc.Scalar", 1},   
     {ExprOp::kCeil, "executorch_prim::ceil.Scalar", 1},     {ExprOp::kRound, "executorch_prim::round.Scalar", 1},
     {ExprOp::kEq, "executorch_prim::eq.Scalar", 2},         {ExprOp::kLt, "executorch_prim::lt.Scalar", 2},
     {ExprOp::kLe, "executorch_prim::le.Scalar", 2},         {ExprOp::kNot, "executorch_prim::sym_not.Scalar", 1},
@@ -159,6 +172,10 @@ Result<int32_t> MethodEmitter::expr_value(Expr e) {
     if (s.scale != 1) {
       PTERON_ASSIGN(slot, prim("executorch_prim::floordiv.Scalar", {slot, int_value(s.scale)}, int64_t{0}));
     }
+  } else if (node.op == ExprOp::kFloor) {  // sym_int cuts towards zero
+    PTERON_ASSIGN(const int32_t number, expr_value(node.args[0]));
+    PTERON_ASSIGN(const int32_t down, prim("executorch_prim::floordiv.Scalar", {number, double_value(1)}, 0.0));
+    PTERON_ASSIGN(slot, prim("executorch_prim::sym_int.Scalar", {down}, int64_t{0}));
   } else if (node.op == ExprOp::kNe) {
     PTERON_ASSIGN(const int32_t a, expr_value(node.args[0]));
     PTERON_ASSIGN(const int32_t b, expr_value(node.args[1]));

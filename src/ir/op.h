@@ -40,6 +40,7 @@ enum OpFlags : uint32_t {
   kAlias = 1u << 3,        ///< result is argument 0 itself (detach, alias, lift_fresh on functional graphs)
   kRegion = 1u << 4,       ///< control flow: has regions
   kDataDependent = 1u << 5,///< result sizes depend on data (nonzero, masked_select)
+  kInPlace = 1u << 6,      ///< the kernel's out may be argument 0's memory (same dtype and sizes); the other arguments must not share it
 };
 
 /// A row of an op room.

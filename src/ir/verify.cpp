@@ -18,7 +18,7 @@ constexpr int kMaxRegionDepth = 100;
 /// Operators whose tensor arguments may be Python numbers (`x + 2` is add.Tensor(x, 2)); sorted, without "aten::". Others ask for the type of
 /// their tensors.
 constexpr std::string_view kNumberOps[] = {
-    "__and__", "__or__", "__xor__", "add", "atan2", "bitwise_and", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "copysign",
+    "__and__", "__or__", "__xor__", "add", "atan2", "bitwise_and", "bitwise_left_shift", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "copy", "copysign",
     "div", "divide", "eq", "floor_divide", "fmax", "fmin", "fmod", "ge", "greater", "greater_equal", "gt", "le", "less", "less_equal", "logical_and",
     "logical_or", "logical_xor", "lt", "maximum", "minimum", "mul", "multiply", "ne", "not_equal", "pow", "remainder", "rsub", "sub", "subtract",
     "true_divide", "where", "xlogy",

@@ -57,12 +57,22 @@ class Liveness {
     const Effect effect = effect_of(node);
     if (effect == Effect::kWrite || effect == Effect::kUnknownWrite) return true;
     for (const ValueId out : node.outputs) {
+      if (is_checked_number(node, graph_[out])) return true;
       if (live_[out.index] || defines_live_symbol(node, graph_[out])) return true;
     }
     return false;
   }
 
  private:
+  /// A number read from a tensor whose range or value the export has assumed: the program checks it even if nobody uses it.
+  static bool is_checked_number(const Node& node, const ir::Value& out) {
+    if (out.kind != ir::ValueKind::kScalar || (node.op->schema.name != "aten::item" && node.op->schema.name != "aten::_local_scalar_dense")) return false;
+    if (out.scalar.type() == ir::ExprType::kFloat) return false;
+    if (ir::is_number(out.scalar)) return true;
+    const ir::Range range = out.scalar.is_symbol() ? ir::bounds(out.scalar) : ir::Range{};
+    return range.min != ir::Range::kMin || range.max != ir::Range::kMax;
+  }
+
   void use_exprs(const Arg& arg) {
     if (const auto* e = std::get_if<Expr>(&arg)) use(*e);
     if (const auto* list = std::get_if<std::vector<Expr>>(&arg)) {

@@ -88,10 +88,13 @@ class Decomposer {
   }
 
   Status replace(const Node& node, const std::vector<ValueId>& results) {
-    if (results.size() != node.outputs.size()) {
+    // A dim of unknown size may give more pieces than the export saw; the program takes those that it has names for.
+    const auto& returns = node.op->schema.returns;
+    const bool pieces = returns.size() == 1 && returns[0].type.list && results.size() > node.outputs.size();
+    if (results.size() != node.outputs.size() && !pieces) {
       return Status(Code::kInternal, str_cat("the decomposition of ", node.op->name, " gives ", results.size(), " results, expected ", node.outputs.size()));
     }
-    for (size_t k = 0; k < results.size(); ++k) {
+    for (size_t k = 0; k < node.outputs.size(); ++k) {
       const ValueId old = node.outputs[k];
       if (!results[k].valid() || results[k] == old) continue;
       if (Status same = check_same(node, k, graph_[old], graph_[results[k]]); !same.ok()) {
@@ -125,7 +128,7 @@ class Decomposer {
   /// A size symbol that the decomposition made new stands for the expression that the graph has for it: nodes behind it use that one.
   void unify_symbols(const Node& node, const std::vector<ValueId>& results, const std::vector<NodeId>& made) {
     std::unordered_map<const ir::ExprNode*, ir::Expr> known;
-    for (size_t k = 0; k < results.size(); ++k) {
+    for (size_t k = 0; k < std::min(results.size(), node.outputs.size()); ++k) {
       const ir::Value& old = graph_[node.outputs[k]];
       if (!results[k].valid() || old.kind != ir::ValueKind::kTensor) continue;
       const ir::TensorType& type = graph_[results[k]].type;

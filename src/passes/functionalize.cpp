@@ -266,12 +266,18 @@ class Functionalizer {
         const ValueId parent_value = with_layout(step, name.parent, current_of(name.parent));
         value = invert_view(builder_, graph_[name.step], name.result, parent_value, value);
         if (!value.valid()) return;
+        if (may_overlap(step)) fresh.clear();  // one element of the parent shows in several places: the view is made again from it
       }
       at = name.parent;
       fresh.emplace_back(at, value);
     }
     names_[at.index].version = next;
     for (const auto& [name, current] : fresh) set_current(name, current, next);
+  }
+
+  static bool may_overlap(const Node& step) {
+    const std::string& name = view_op(*step.op).schema.name;
+    return name == "aten::unfold" || name == "aten::as_strided" || name == "aten::expand" || name == "aten::expand_as" || name == "aten::broadcast_to";
   }
 
   Status process(NodeId id) {
@@ -334,6 +340,7 @@ class Functionalizer {
     value = fitted(value, wanted);
     write(target, value);
     const uint32_t version = names_[names_[target.index].root.index].version;
+    if (names_[target.index].seen != version) return ok_status();  // results of the node are made again like the target
     for (const ValueId out : graph_[id].outputs) set_current(out, value, version);
     return ok_status();
   }
@@ -346,10 +353,11 @@ class Functionalizer {
     return false;
   }
 
-  /// copy_(self, src): src itself, once cast and broadcast.
+  /// copy_(self, src): src itself, once cast and broadcast. A Python number fills.
   ValueId copied(const std::vector<Arg>& args) {
     const auto* source = std::get_if<ValueId>(&args[1]);
     if (source != nullptr) return *source;
+    if (std::holds_alternative<Expr>(args[1])) return builder_.op("aten::fill.Scalar", {args[0], args[1]});
     return builder_.op("aten::copy", args);
   }
 

@@ -7,6 +7,7 @@
 #include "base/str_cat.h"
 #include "runtime/prim_ops.h"
 #include "runtime/state.h"
+#include "runtime/user_op.h"
 #include "tensor/dtype.h"
 
 namespace pteron::runtime {
@@ -24,9 +25,10 @@ bool is_aligned(const void* data, DType dtype) { return reinterpret_cast<uintptr
 
 class MethodBuilder {
  public:
-  MethodBuilder(std::shared_ptr<Program> program, uint32_t index)
+  MethodBuilder(std::shared_ptr<Program> program, uint32_t index, std::shared_ptr<SharedArenas> shared)
       : state_(program->state()), plan_(state_.view.plan(index)), plan_index_(index), made_(std::make_unique<MethodState>()) {
     made_->program = std::move(program);
+    made_->shared = std::move(shared);
   }
 
   Result<std::unique_ptr<MethodState>> build() {
@@ -41,7 +43,7 @@ class MethodBuilder {
     PTERON_TRY(make_scratch());
     save_rebound_values();
     for (const InitialState& initial : made_->initial_states) {
-      if (!initial.bytes.empty()) std::memcpy(initial.target, initial.bytes.data(), initial.bytes.size());
+      if (!initial.bytes.empty() && !is_old(initial.target)) std::memcpy(initial.target, initial.bytes.data(), initial.bytes.size());
     }
     return std::move(made_);
   }
@@ -68,12 +70,40 @@ class MethodBuilder {
         return Status(Code::kUnsupported, str_cat("arena ", devices->Get(i)->buffer_idx(), " lies on a CUDA device, which this build does not serve"));
       }
     }
+    const format::MethodMeta* meta = state_.meta.find(made_->info.name);
     for (uint32_t id = 1; id < state_.view.arena_count(plan_index_); ++id) {
-      PTERON_ASSIGN(Buffer arena, Buffer::create_zeroed(state_.view.arena_bytes(plan_index_, id)));
+      const uint64_t bytes = state_.view.arena_bytes(plan_index_, id);
+      const bool shares = meta != nullptr && id <= meta->arenas.size() && !meta->arenas[id - 1].share.empty();
+      if (shares) {
+        PTERON_TRY(join_arena(meta->arenas[id - 1].share, bytes));
+        continue;
+      }
+      PTERON_ASSIGN(Buffer arena, Buffer::create_zeroed(bytes));
+      made_->arenas.push_back(arena.span());
       made_->memory.push_back(std::move(arena));
     }
-    made_->arena_count = made_->memory.size();
     return ok_status();
+  }
+
+  Status join_arena(const std::string& name, uint64_t bytes) {
+    const auto found = made_->shared->buffers.find(name);
+    if (found != made_->shared->buffers.end()) {
+      if (found->second.size() != bytes) {
+        return Status(Code::kInvalidFile, str_cat("shared arena \"", name, "\" has ", bytes, " bytes here and ", found->second.size(), " in another method"));
+      }
+      made_->arenas.push_back(found->second.span());
+      old_.push_back(found->second.span());
+      return ok_status();
+    }
+    PTERON_ASSIGN(Buffer arena, Buffer::create_zeroed(bytes));
+    made_->arenas.push_back(arena.span());
+    made_->shared->buffers.emplace(name, std::move(arena));
+    return ok_status();
+  }
+
+  /// True for memory that another method of the session has initialised.
+  bool is_old(const std::byte* target) const {
+    return std::ranges::any_of(old_, [&](std::span<std::byte> arena) { return target >= arena.data() && target < arena.data() + arena.size(); });
   }
 
   std::string operator_name(const wire::pte::KernelCall& call) const { return made_->info.operators[static_cast<size_t>(call.op_index())]; }
@@ -244,7 +274,7 @@ class MethodBuilder {
   Status place_tensor(const wire::pte::Tensor& tensor, const Role& role, Tensor& made) {
     const bool external = format::is_external(tensor);
     if (const auto* place = tensor.allocation_info()) {
-      made.view.data = made_->memory[place->memory_id() - 1].data() + format::offset_of(*place);
+      made.view.data = made_->arenas[place->memory_id() - 1].data() + format::offset_of(*place);
       if (!is_aligned(made.view.data, made.dtype())) {
         return Status(Code::kInvalidFile, str_cat("planned at byte ", format::offset_of(*place), ", which is no multiple of its element size"));
       }
@@ -418,6 +448,11 @@ class MethodBuilder {
     const Kernel* kernel = prim_kernels().find(name);
     if (kernel == nullptr) kernel = state_.options.kernels->find(name);
     if (kernel == nullptr) {
+      if (const UserOp* user_op = find_user_op(state_.libraries, name)) {
+        made.kind = Instruction::Kind::kUserOp;
+        made.user_op = user_op;
+        return check_user_call(*user_op, made.args);
+      }
       add_missing(name);
       return ok_status();
     }
@@ -525,15 +560,16 @@ class MethodBuilder {
   std::unique_ptr<MethodState> made_;
   std::vector<Role> roles_;
   std::vector<Missing> missing_;
+  std::vector<std::span<std::byte>> old_;  // shared arenas that were there before
   size_t bool_count_ = 0;
   size_t scratch_bytes_ = 0;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<MethodState>> build_method(std::shared_ptr<Program> program, uint32_t index) {
+Result<std::unique_ptr<MethodState>> build_method(std::shared_ptr<Program> program, uint32_t index, std::shared_ptr<SharedArenas> shared) {
   const std::string name(text_of(program->state().view.plan(index).name()));
-  Result<std::unique_ptr<MethodState>> built = MethodBuilder(std::move(program), index).build();
+  Result<std::unique_ptr<MethodState>> built = MethodBuilder(std::move(program), index, std::move(shared)).build();
   if (!built.ok()) return std::move(built).status().with_context(str_cat("method ", name));
   return built;
 }

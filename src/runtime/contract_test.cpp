@@ -268,5 +268,105 @@ TEST(DataFiles, AreRecognisedByTheirManifest) {
   EXPECT_ERROR(load_with_file({}), Code::kNotFound, "needs its data file model.ptd, which was not given");
 }
 
+/// A counter whose state lies in arena 2, which pteron.meta may share: out = s + x, s = out.
+PlanBuilder shared_counter(std::string_view share, std::vector<std::byte>& meta_bytes) {
+  PlanBuilder b;
+  format::MethodMeta method;
+  method.inputs = {port("x", {DimExpr::constant(1)})};
+  method.outputs = {port("y", {DimExpr::constant(1)})};
+  method.arenas = {{64, ""}, {64, std::string(share)}};
+  static const float kStart[1] = {3};
+  b.program.initial_states = {format::Payload::borrow(std::as_bytes(std::span(kStart)))};
+  const int32_t x = b.value(b.planned({1})), alpha = b.value(int64_t{1}), out = b.value(b.planned({1})), no = b.value(false);
+  format::TensorSpec state = PlanBuilder::tensor({1});
+  state.allocation = format::Allocation{2, 0};
+  state.data_index = 1;
+  b.plan.arenas.push_back({64, {}});
+  const int32_t s = b.value(state);
+  b.plan.inputs = {x};
+  b.plan.outputs = {out};
+  b.call("aten::add", "out", {s, x, alpha, out, out});
+  b.call("aten::copy_", "", {s, out, no, s});
+  format::ProgramMeta meta;
+  for (const char* name : {"decode", "forward"}) {
+    method.name = name;
+    meta.methods.push_back(method);
+  }
+  auto bytes = format::write_meta(meta);
+  EXPECT_TRUE(bytes.ok()) << bytes.status().message();
+  meta_bytes.assign(bytes->span().begin(), bytes->span().end());
+  format::BlobSpec blob;
+  blob.payload = format::Payload::borrow(meta_bytes);
+  b.program.blobs = {blob};
+  b.program.named_data = {{std::string(format::kMetaKey), 0}};
+  b.program.plans.push_back(b.plan);  // the first method; bytes() adds "forward"
+  b.program.plans[0].name = "decode";
+  return b;
+}
+
+float call_with(Method& method, float value) {
+  std::vector<float> x = {value};
+  EXPECT_OK(method.set_input(0, view_of(x, {1})));
+  EXPECT_OK(method.execute());
+  return floats(method, 0)[0];
+}
+
+TEST(Sessions, ShareTheArenasThatTheFileShares) {
+  std::vector<std::byte> meta;
+  PlanBuilder b = shared_counter("state", meta);
+  Loaded loaded = load(b);
+  ASSERT_NE(loaded.method, nullptr);
+  Method& forward = *loaded.method;
+  auto decode = loaded.program->load_method("decode", forward);
+  ASSERT_TRUE(decode.ok()) << decode.status().message();
+  auto other = loaded.program->load_method("decode");  // a session of its own
+  ASSERT_TRUE(other.ok());
+  EXPECT_EQ(call_with(forward, 1), 4);
+  EXPECT_EQ(call_with(**decode, 10), 14);
+  EXPECT_EQ(call_with(forward, 1), 15);
+  EXPECT_EQ(call_with(**other, 1), 4);
+  decode.value()->reset();
+  EXPECT_EQ(call_with(forward, 1), 4);
+  EXPECT_EQ(call_with(**other, 1), 5);
+  std::vector<std::byte> more;
+  PlanBuilder again = shared_counter("state", more);
+  Loaded foreign = load(again);
+  ASSERT_NE(foreign.method, nullptr);
+  EXPECT_ERROR(foreign.program->load_method("decode", forward).status(), Code::kInvalidInput, "another program");
+}
+
+TEST(Sessions, ArenasWithoutAShareBelongToTheMethod) {
+  std::vector<std::byte> meta;
+  PlanBuilder b = shared_counter("", meta);
+  Loaded loaded = load(b);
+  ASSERT_NE(loaded.method, nullptr);
+  auto decode = loaded.program->load_method("decode", *loaded.method);
+  ASSERT_TRUE(decode.ok());
+  EXPECT_EQ(call_with(*loaded.method, 1), 4);
+  EXPECT_EQ(call_with(**decode, 10), 13);
+}
+
+TEST(MutatedInput, IsThePlannedCopy) {
+  PlanBuilder b;
+  const int32_t x = b.value(b.planned({2})), alpha = b.value(int64_t{1}), sum = b.value(b.planned({2})), no = b.value(false);
+  b.plan.inputs = {x};
+  b.plan.outputs = {sum};
+  b.call("aten::add", "out", {x, x, alpha, sum, sum});
+  b.call("aten::copy_", "", {x, sum, no, x});
+  Loaded loaded = load(b);
+  ASSERT_NE(loaded.method, nullptr);
+  EXPECT_ERROR(loaded.method->input(0).status(), Code::kInvalidInput, "not set");
+  EXPECT_ERROR(loaded.method->input(1).status(), Code::kInvalidInput, "input 1");
+  std::vector<float> data = {1, 2};
+  EXPECT_OK(loaded.method->set_input(0, view_of(data, {2})));
+  for (const float factor : {2.0f, 4.0f}) {  // it stays set, with what the call wrote
+    EXPECT_OK(loaded.method->execute());
+    const auto now = loaded.method->input(0);
+    ASSERT_TRUE(now.ok()) << now.status().message();
+    EXPECT_EQ(static_cast<const float*>(now->data)[1], 2 * factor);
+  }
+  EXPECT_EQ(data, (std::vector<float>{1, 2}));
+}
+
 }  // namespace
 }  // namespace pteron::runtime::testing

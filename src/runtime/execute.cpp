@@ -4,6 +4,7 @@
 
 #include "base/str_cat.h"
 #include "runtime/state.h"
+#include "runtime/user_op.h"
 
 namespace pteron::runtime {
 namespace {
@@ -36,7 +37,7 @@ Status add_place(const MethodState& method, size_t at, Status status) {
   std::string place = str_cat("method ", method.info.name, ": instruction ", at);
   const int32_t name = method.operator_of[at];
   if (name >= 0) {
-    const bool kernel = instruction.kind == Instruction::Kind::kKernel;
+    const bool kernel = instruction.kind == Instruction::Kind::kKernel || instruction.kind == Instruction::Kind::kUserOp;
     str_append(place, " (", (kernel ? method.info.operators : method.info.delegates)[static_cast<size_t>(name)], ")");
   }
   return std::move(status).with_context(place);
@@ -61,6 +62,11 @@ Status run_instructions(MethodState& method) {
         method.context.state = instruction.state;
         Status status = instruction.fn(method.context, instruction.args);
         if (status.ok() && observer != nullptr) [[unlikely]] status = observer->after(at);
+        if (!status.ok()) [[unlikely]] return add_place(method, at, std::move(status));
+        break;
+      }
+      case Instruction::Kind::kUserOp: {
+        Status status = run_user_op(*instruction.user_op, instruction.args);
         if (!status.ok()) [[unlikely]] return add_place(method, at, std::move(status));
         break;
       }

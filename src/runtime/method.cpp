@@ -377,9 +377,16 @@ Result<OutputValue> Method::output(size_t index) const {
   }
 }
 
+Result<TensorView> Method::input(size_t index) const {
+  PTERON_TRY(check_index(*state_, index, state_->inputs.size(), "input"));
+  const InputSlot& slot = state_->inputs[index];
+  if (slot.tag != Tag::kTensor) return bad_input(*state_, index, "it is no tensor");
+  if (!slot.set) return bad_input(*state_, index, "it is not set, or its memory was used by other values");
+  return slot.value->tensor.view;
+}
+
 void Method::reset() {
-  for (size_t i = 0; i < state_->arena_count; ++i) {
-    Buffer& arena = state_->memory[i];
+  for (const std::span<std::byte> arena : state_->arenas) {
     if (!arena.empty()) std::memset(arena.data(), 0, arena.size());
   }
   for (const runtime::InitialState& initial : state_->initial_states) {

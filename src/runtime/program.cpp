@@ -27,13 +27,28 @@ Result<MethodInfo> Program::method_info(std::string_view name) const {
   return runtime::describe_method(*state_, index);
 }
 
-Result<std::unique_ptr<Method>> Program::load_method(std::string_view name) {
-  PTERON_ASSIGN(const uint32_t index, find_plan(*state_, name));
-  Status data = state_->data.check_program(state_->meta);
-  if (!data.ok()) return std::move(data).with_context(state_->label);
-  Result<std::unique_ptr<runtime::MethodState>> built = runtime::build_method(shared_from_this(), index);
-  if (!built.ok()) return std::move(built).status().with_context(state_->label);
+namespace {
+Result<std::unique_ptr<Method>> load(std::shared_ptr<Program> program, std::string_view name, std::shared_ptr<runtime::SharedArenas> shared) {
+  runtime::ProgramState& state = program->state();
+  PTERON_ASSIGN(const uint32_t index, find_plan(state, name));
+  Status data = state.data.check_program(state.meta);
+  if (!data.ok()) return std::move(data).with_context(state.label);
+  const std::string label = state.label;
+  Result<std::unique_ptr<runtime::MethodState>> built = runtime::build_method(std::move(program), index, std::move(shared));
+  if (!built.ok()) return std::move(built).status().with_context(label);
   return std::make_unique<Method>(std::move(built).value());
+}
+}  // namespace
+
+Result<std::unique_ptr<Method>> Program::load_method(std::string_view name) {
+  return pteron::load(shared_from_this(), name, std::make_shared<runtime::SharedArenas>());
+}
+
+Result<std::unique_ptr<Method>> Program::load_method(std::string_view name, Method& peer) {
+  if (peer.state().program.get() != this) {
+    return Status(Code::kInvalidInput, str_cat("method \"", name, "\" cannot share state with method \"", peer.info().name, "\" of another program"));
+  }
+  return pteron::load(shared_from_this(), name, peer.state().shared);
 }
 
 std::optional<std::span<const std::byte>> Program::named_data(std::string_view key) const { return state_->data.find(key); }
@@ -66,6 +81,10 @@ void choose_pool(ProgramState& state) {
 Status fill_program(ProgramState& state, std::span<const std::byte> bytes) {
   PTERON_ASSIGN(state.view, format::verify_program(bytes));
   PTERON_TRY(read_meta(state));
+  for (const std::string& path : state.options.kernel_libraries) {
+    PTERON_ASSIGN(std::shared_ptr<const OpLibrary> library, OpLibrary::open(path));
+    state.libraries.push_back(std::move(library));
+  }
   PTERON_TRY(state.data.open(state.options.data_files, state.options.map, state.view, state.options.outer_data));
   for (uint32_t i = 0; i < state.view.plan_count(); ++i) state.method_names.emplace_back(format::text_of(state.view.plan(i).name()));
   choose_pool(state);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "base/buffer.h"
 #include "base/mapped_file.h"
+#include "base/op_library.h"
 #include "base/thread_pool.h"
 #include "format/meta.h"
 #include "format/program_view.h"
@@ -28,6 +30,7 @@ struct ProgramState {
   DataMap data;                            ///< data files and the program's named data
   format::ProgramMeta meta;                ///< empty if the file has none
   LoadOptions options;
+  std::vector<std::shared_ptr<const OpLibrary>> libraries;  ///< of LoadOptions::kernel_libraries
   std::unique_ptr<ThreadPool> own_pool;
   ThreadPool* pool = nullptr;
   StateCache own_states;
@@ -38,11 +41,12 @@ struct ProgramState {
 
 /// One step of a method, with everything found beforehand.
 struct Instruction {
-  enum class Kind : uint8_t { kKernel, kDelegate, kMove, kJumpFalse, kFree } kind = Kind::kFree;
+  enum class Kind : uint8_t { kKernel, kUserOp, kDelegate, kMove, kJumpFalse, kFree } kind = Kind::kFree;
   uint32_t target = 0;                ///< kJumpFalse: index in MethodState::code
   KernelFn fn = nullptr;              ///< kKernel
   const KernelState* state = nullptr; ///< kKernel: owned by MethodState::kernel_states
   Delegate* delegate = nullptr;       ///< kDelegate
+  const UserOp* user_op = nullptr;    ///< kUserOp
   std::span<Value* const> args;       ///< kMove: from, to; kJumpFalse: condition
 };
 
@@ -98,6 +102,11 @@ class CallObserver {
   virtual Status after(size_t instruction) = 0;
 };
 
+/// Memory that methods of one session share, by the name that pteron.meta gives the arena.
+struct SharedArenas {
+  std::map<std::string, Buffer, std::less<>> buffers;
+};
+
 /// A loaded method.
 struct MethodState {
   std::shared_ptr<Program> program;   ///< keeps the mapping and the pool alive
@@ -108,7 +117,8 @@ struct MethodState {
   std::unique_ptr<bool[]> bools;
   std::unique_ptr<Value> none;        ///< what -1 in an optional list points to
   std::vector<Buffer> memory;         ///< arenas, then memory of unplanned values and aligned copies of constants
-  size_t arena_count = 0;             ///< leading entries of `memory` that are arenas
+  std::vector<std::span<std::byte>> arenas;  ///< planned memory by memory_id - 1: parts of `memory` or of `shared`
+  std::shared_ptr<SharedArenas> shared;      ///< kept alive by every method of the session
   std::vector<Instruction> code;
   std::vector<int32_t> operator_of;   ///< per instruction: index in info.operators or info.delegates, -1
   std::vector<std::unique_ptr<Delegate>> delegates;
@@ -137,9 +147,9 @@ Result<std::shared_ptr<Program>> load_program(std::shared_ptr<FileBytes> file, s
 /// Errors: kInvalidFile (pteron.meta contradicts the plan).
 Result<MethodInfo> describe_method(const ProgramState& program, uint32_t index);
 
-/// Builds a method from plan `index`: memory, values, kernels, delegates.
+/// Builds a method from plan `index`: memory, values, kernels, delegates. `shared` holds the session's shared memory; what is missing is added.
 /// Errors: as Program::load_method.
-Result<std::unique_ptr<MethodState>> build_method(std::shared_ptr<Program> program, uint32_t index);
+Result<std::unique_ptr<MethodState>> build_method(std::shared_ptr<Program> program, uint32_t index, std::shared_ptr<SharedArenas> shared);
 
 /// Runs the instructions. Inputs must be in place.
 /// Errors: the kernels', with method, instruction and operator; kInternal (instruction budget).

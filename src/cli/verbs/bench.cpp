@@ -19,6 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr Option kOptions[] = {
     {"method", "m", OptionKind::kValue, "NAME", "the method to call; default: forward, or the only one"},
+    {"kernels", "k", OptionKind::kList, "LIBRARY", "a shared library with own operators (pteron/ops.h)"},
     {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) with weights"},
     {"threads", "t", OptionKind::kValue, "N", "threads to use; default: all CPUs of the process"},
     {"min-time", "", OptionKind::kValue, "SECONDS", "shortest time to measure, default 1"},

@@ -1,6 +1,8 @@
 // pteron compile: .pt2 archives to a .pte file.
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
+#include <optional>
 
 #include "base/file_writer.h"
 #include "base/str_cat.h"
@@ -18,6 +20,9 @@ namespace {
 constexpr Option kOptions[] = {
     {"output", "o", OptionKind::kValue, "FILE", "the program to write; default: the input's name with .pte"},
     {"method", "", OptionKind::kList, "NAME=FILE", "one method of a program with several (instead of MODEL.pt2)"},
+    {"constant", "", OptionKind::kList, "NAME=VALUE", "a method without inputs that gives back a number, true, false, text, or a list of ints (1,2,3)"},
+    {"share-state", "", OptionKind::kList, "NAME", "a buffer that is the same memory in all methods that have it; else every method has its own"},
+    {"kernels", "", OptionKind::kList, "LIBRARY", "a shared library with own operators (pteron/ops.h)"},
     {"backend", "", OptionKind::kList, "NAME[,NAME]", "backends in order of preference; 'portable' keeps everything on the portable kernels"},
     {"strict", "", OptionKind::kFlag, "", "refuse a program of which some node stays outside the backends"},
     {"profile", "", OptionKind::kValue, "NAME", "pteron (default), or executorch: the official runtime 1.5.1 loads the file"},
@@ -79,6 +84,40 @@ std::string text_difference(const ir::Catalog& catalog, const std::string& text)
   const size_t at = static_cast<size_t>(std::ranges::mismatch(text, second).in1 - text.begin());
   const size_t begin = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;  // npos + 1 is 0
   return str_cat("expected '", text.substr(begin, text.find('\n', at) - begin), "', found '", second.substr(begin, second.find('\n', std::min(at, second.size())) - begin), "'");
+}
+
+std::optional<int64_t> read_int(std::string_view text) {
+  int64_t number = 0;
+  const auto end = std::from_chars(text.data(), text.data() + text.size(), number);
+  return end.ec == std::errc() && end.ptr == text.data() + text.size() ? std::optional(number) : std::nullopt;
+}
+
+/// What VALUE of --constant NAME=VALUE means: see the option's help.
+std::vector<format::ValueSpec> constant_values(const std::string& text) {
+  if (text == "true" || text == "false") return {text == "true"};
+  std::vector<format::ValueSpec> ints;
+  for (const std::string& part : split_list({text})) {
+    const std::optional<int64_t> number = read_int(part);
+    if (!number) {
+      ints.clear();
+      break;
+    }
+    ints.emplace_back(*number);
+  }
+  if (!ints.empty()) return ints;
+  double number = 0;
+  const auto end = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (!text.empty() && end.ec == std::errc() && end.ptr == text.data() + text.size()) return {number};
+  return {text};
+}
+
+Status read_constants(const Arguments& a, compiler::CompileOptions* options) {
+  for (const std::string& text : a.list("constant")) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0) return Status(Code::kInvalidInput, str_cat("--constant expects NAME=VALUE, found '", text, "'"));
+    options->constants.push_back({text.substr(0, equals), constant_values(text.substr(equals + 1))});
+  }
+  return ok_status();
 }
 
 /// Usage errors print a line and exit 2.
@@ -179,6 +218,8 @@ Result<int> run(const Arguments& a) {
   }
   compiler::CompileOptions options;
   PTERON_TRY(read_methods(a, &options));
+  PTERON_TRY(read_constants(a, &options));
+  options.shared_states = split_list(a.list("share-state"));
   if (options.methods.empty()) return usage_error("name a MODEL.pt2, or methods with --method NAME=FILE");
   const std::string profile = a.value("profile", "pteron");
   if (profile != "pteron" && profile != "executorch") return usage_error(str_cat("--profile is pteron or executorch, found '", profile, "'"));
@@ -223,7 +264,7 @@ Result<int> run(const Arguments& a) {
   }
   StderrLog log(a.flag("quiet") ? LogLevel::kError : LogLevel::kWarning);
   options.log = &log;
-  PTERON_ASSIGN(Session session, Session::create());
+  PTERON_ASSIGN(Session session, Session::create(a.list("kernels")));
   PTERON_ASSIGN(options.backends, session.backends(backends));
   options.strict = a.flag("strict");
   Status text_status;

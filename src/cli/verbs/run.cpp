@@ -1,5 +1,6 @@
 // pteron run: one or several calls of a method, tensors from and to files.
 #include <algorithm>
+#include <map>
 
 #include "base/str_cat.h"
 #include "cli/programs.h"
@@ -15,7 +16,8 @@ namespace {
 constexpr Option kOptions[] = {
     {"inputs", "i", OptionKind::kList, "FILE", "tensors of one call (.safetensors, .npy, .npz); repeat for several calls on the same state"},
     {"outputs", "o", OptionKind::kList, "FILE", "where a call's results go (.safetensors); once per --inputs"},
-    {"method", "m", OptionKind::kValue, "NAME", "the method to call; default: forward, or the only one"},
+    {"method", "m", OptionKind::kList, "NAME", "the method to call; default: forward, or the only one; repeat to name one for each call"},
+    {"kernels", "k", OptionKind::kList, "LIBRARY", "a shared library with own operators (pteron/ops.h)"},
     {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) with weights"},
     {"threads", "t", OptionKind::kValue, "N", "threads to use; default: all CPUs of the process"},
     {"no-map", "", OptionKind::kFlag, "", "read files into memory instead of mapping them"},
@@ -29,9 +31,19 @@ Result<int> run(const Arguments& a) {
   if (outputs.size() > std::max<size_t>(inputs.size(), 1)) return Status(Code::kInvalidInput, str_cat(outputs.size(), " --outputs for ", inputs.size(), " --inputs"));
   const std::string& path = a.positionals()[0];
   PTERON_ASSIGN(std::shared_ptr<Program> program, Program::load(path, load));
-  PTERON_ASSIGN(const std::string name, pick_method(*program, a.value("method")));
-  PTERON_ASSIGN(std::unique_ptr<Method> method, program->load_method(name));
-  for (size_t call = 0; call < std::max<size_t>(inputs.size(), 1); ++call) {
+  const std::vector<std::string> names = a.list("method");
+  const size_t calls = std::max({inputs.size(), size_t{1}, names.size()});
+  if (names.size() > 1 && !inputs.empty() && names.size() != inputs.size()) {
+    return Status(Code::kInvalidInput, str_cat(names.size(), " --method for ", inputs.size(), " --inputs"));
+  }
+  std::map<std::string, std::unique_ptr<Method>> methods;  // one session: they share what the file shares
+  for (size_t call = 0; call < calls; ++call) {
+    PTERON_ASSIGN(const std::string name, pick_method(*program, names.empty() ? std::string() : names.size() == 1 ? names[0] : names[call]));
+    std::unique_ptr<Method>& method = methods[name];
+    if (method == nullptr) {
+      const auto peer = std::find_if(methods.begin(), methods.end(), [](const auto& entry) { return entry.second != nullptr; });
+      PTERON_ASSIGN(method, peer == methods.end() ? program->load_method(name) : program->load_method(name, *peer->second));
+    }
     TensorFile file;
     if (call < inputs.size()) {
       PTERON_ASSIGN(file, TensorFile::read(inputs[call]));

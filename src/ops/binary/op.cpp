@@ -71,10 +71,10 @@ constexpr ir::OpDef kRows[] = {
   {.schema = "aten::" #name "(Tensor self, Tensor other) -> Tensor",                                     \
    .infer = infer_##category,                                                                           \
    .decompose = portable_row(#name),                                                                    \
-   .kernel = "aten::" #name ".out"},
+   .kernel = "aten::" #name ".out", .flags = ir::kInPlace},
 #define BOTH(name, category, f)                                                                                                              \
-  {.schema = "aten::" #name ".Tensor(Tensor self, Tensor other) -> Tensor", .infer = infer_##category, .kernel = "aten::" #name ".Tensor_out"}, \
-  {.schema = "aten::" #name ".Scalar(Tensor self, Scalar other) -> Tensor", .infer = infer_##category, .kernel = "aten::" #name ".Scalar_out"}, \
+  {.schema = "aten::" #name ".Tensor(Tensor self, Tensor other) -> Tensor", .infer = infer_##category, .kernel = "aten::" #name ".Tensor_out", .flags = ir::kInPlace}, \
+  {.schema = "aten::" #name ".Scalar(Tensor self, Scalar other) -> Tensor", .infer = infer_##category, .kernel = "aten::" #name ".Scalar_out", .flags = ir::kInPlace}, \
   {.schema = "aten::" #name ".Scalar_Tensor(Scalar self, Tensor other) -> Tensor",                                                            \
    .infer = infer_##category,                                                                                                                 \
    .decompose = portable_bitwise_number,                                                                                                      \
@@ -86,8 +86,8 @@ constexpr ir::OpDef kRows[] = {
     {.schema = "aten::__lshift__.Tensor(Tensor self, Tensor other) -> Tensor", .infer = infer_binary, .decompose = decompose_lshift},
     {.schema = "aten::__rshift__.Scalar(Tensor self, Scalar other) -> Tensor", .infer = infer_binary, .decompose = decompose_rshift},
     {.schema = "aten::__rshift__.Tensor(Tensor self, Tensor other) -> Tensor", .infer = infer_binary, .decompose = decompose_rshift},
-    {.schema = "aten::add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", .infer = infer_binary, .kernel = "aten::add.Scalar_out"},
-    {.schema = "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", .infer = infer_binary, .kernel = "aten::add.out"},
+    {.schema = "aten::add.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", .infer = infer_binary, .kernel = "aten::add.Scalar_out", .flags = ir::kInPlace},
+    {.schema = "aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", .infer = infer_binary, .kernel = "aten::add.out", .flags = ir::kInPlace},
     {.schema = "aten::bitwise_left_shift.Scalar_Tensor(Scalar self, Tensor other) -> Tensor",
      .infer = infer_binary,
      .decompose = portable_shift_number,
@@ -109,15 +109,15 @@ constexpr ir::OpDef kRows[] = {
      .infer = infer_binary,
      .kernel = "aten::bitwise_right_shift.Tensor_Scalar_out"},
     {.schema = "aten::complex(Tensor real, Tensor imag) -> Tensor", .infer = infer_join, .kernel = "aten::complex.out"},
-    {.schema = "aten::copysign.Scalar(Tensor self, Scalar other) -> Tensor", .infer = infer_binary_float, .kernel = "aten::copysign.Scalar_out"},
-    {.schema = "aten::copysign.Tensor(Tensor self, Tensor other) -> Tensor", .infer = infer_binary_float, .kernel = "aten::copysign.out"},
+    {.schema = "aten::copysign.Scalar(Tensor self, Scalar other) -> Tensor", .infer = infer_binary_float, .kernel = "aten::copysign.Scalar_out", .flags = ir::kInPlace},
+    {.schema = "aten::copysign.Tensor(Tensor self, Tensor other) -> Tensor", .infer = infer_binary_float, .kernel = "aten::copysign.out", .flags = ir::kInPlace},
     {.schema = "aten::heaviside(Tensor self, Tensor values) -> Tensor", .infer = infer_heaviside, .decompose = portable_heaviside, .kernel = "aten::heaviside.out"},
     {.schema = "aten::ldexp.Tensor(Tensor self, Tensor other) -> Tensor", .infer = infer_ldexp, .decompose = decompose_ldexp},
-    {.schema = "aten::mul.Scalar(Tensor self, Scalar other) -> Tensor", .infer = infer_binary, .kernel = "aten::mul.Scalar_out"},
-    {.schema = "aten::mul.Tensor(Tensor self, Tensor other) -> Tensor", .infer = infer_binary, .kernel = "aten::mul.out"},
+    {.schema = "aten::mul.Scalar(Tensor self, Scalar other) -> Tensor", .infer = infer_binary, .kernel = "aten::mul.Scalar_out", .flags = ir::kInPlace},
+    {.schema = "aten::mul.Tensor(Tensor self, Tensor other) -> Tensor", .infer = infer_binary, .kernel = "aten::mul.out", .flags = ir::kInPlace},
     {.schema = "aten::polar(Tensor abs, Tensor angle) -> Tensor", .infer = infer_join, .kernel = "aten::polar.out"},
-    {.schema = "aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", .infer = infer_binary, .kernel = "aten::rsub.Scalar_out"},
-    {.schema = "aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", .infer = infer_binary, .decompose = portable_rsub, .kernel = "aten::rsub.Tensor_out"},
+    {.schema = "aten::rsub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", .infer = infer_binary, .kernel = "aten::rsub.Scalar_out", .flags = ir::kInPlace},
+    {.schema = "aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", .infer = infer_binary, .decompose = portable_rsub, .kernel = "aten::rsub.Tensor_out", .flags = ir::kInPlace},
     {.schema = "aten::special_xlog1py(Tensor self, Tensor other) -> Tensor", .infer = infer_binary_float, .decompose = portable_xlog1py, .kernel = "aten::special_xlog1py.out"},
     {.schema = "aten::special_xlog1py.other_scalar(Tensor self, Scalar other) -> Tensor",
      .infer = infer_binary_float,
@@ -134,8 +134,8 @@ constexpr ir::OpDef kRows[] = {
     {.schema = "aten::special_zeta.self_scalar(Scalar self, Tensor other) -> Tensor",
      .infer = infer_binary_float,
      .kernel = "aten::special_zeta.self_scalar_out"},
-    {.schema = "aten::sub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", .infer = infer_binary, .kernel = "aten::sub.Scalar_out"},
-    {.schema = "aten::sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", .infer = infer_binary, .kernel = "aten::sub.out"},
+    {.schema = "aten::sub.Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor", .infer = infer_binary, .kernel = "aten::sub.Scalar_out", .flags = ir::kInPlace},
+    {.schema = "aten::sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor", .infer = infer_binary, .kernel = "aten::sub.out", .flags = ir::kInPlace},
     {.schema = "aten::xlogy.Scalar_Other(Tensor self, Scalar other) -> Tensor", .infer = infer_binary_float, .decompose = portable_xlogy, .kernel = "aten::xlogy.OutScalar_Other"},
     {.schema = "aten::xlogy.Scalar_Self(Scalar self, Tensor other) -> Tensor", .infer = infer_binary_float, .decompose = portable_xlogy, .kernel = "aten::xlogy.OutScalar_Self"},
     {.schema = "aten::xlogy.Tensor(Tensor self, Tensor other) -> Tensor", .infer = infer_binary_float, .decompose = portable_xlogy, .kernel = "aten::xlogy.OutTensor"},

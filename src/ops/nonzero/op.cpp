@@ -87,7 +87,7 @@ constexpr OpDef kTable[] = {
      .infer = infer_masked_select,
      .kernel = "aten::masked_select.out",
      .flags = ir::kDataDependent},
-    {.schema = "aten::masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor", .infer = infer_masked_scatter, .kernel = "aten::masked_scatter.out"},
+    {.schema = "aten::masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor", .infer = infer_masked_scatter, .kernel = "aten::masked_scatter.out", .flags = ir::kInPlace},
     {.schema = "aten::one_hot(Tensor self, int num_classes=-1) -> Tensor", .infer = infer_one_hot, .decompose = decompose_one_hot},
 };
 

@@ -58,31 +58,31 @@ Status infer_square(InferContext& c) {
 }
 
 constexpr ir::OpDef kRows[] = {
-#define UNARY(name, category, expression) {.schema = "aten::" #name "(Tensor self) -> Tensor", .infer = infer_##category, .decompose = portable_row(#name), .kernel = "aten::" #name ".out"},
+#define UNARY(name, category, expression) {.schema = "aten::" #name "(Tensor self) -> Tensor", .infer = infer_##category, .decompose = portable_row(#name), .kernel = "aten::" #name ".out", .flags = ir::kInPlace},
 #include "ops/unary/rows.inc"
 #undef UNARY
     {.schema = "aten::_conj(Tensor(a) self) -> Tensor(a)", .infer = infer_like_self, .decompose = decompose_conj},
     {.schema = "aten::_conj_physical(Tensor self) -> Tensor", .infer = infer_like_self, .kernel = "aten::_conj_physical.out"},
-    {.schema = "aten::abs(Tensor self) -> Tensor", .infer = infer_abs, .kernel = "aten::abs.out"},
+    {.schema = "aten::abs(Tensor self) -> Tensor", .infer = infer_abs, .kernel = "aten::abs.out", .flags = ir::kInPlace},
     {.schema = "aten::angle(Tensor self) -> Tensor", .infer = infer_angle, .decompose = portable_angle, .kernel = "aten::angle.out"},
-    {.schema = "aten::bitwise_not(Tensor self) -> Tensor", .infer = infer_like_self, .kernel = "aten::bitwise_not.out"},
+    {.schema = "aten::bitwise_not(Tensor self) -> Tensor", .infer = infer_like_self, .kernel = "aten::bitwise_not.out", .flags = ir::kInPlace},
     {.schema = "aten::conj(Tensor(a) self) -> Tensor(a)", .infer = infer_like_self, .decompose = decompose_conj},
-    {.schema = "aten::cos(Tensor self) -> Tensor", .infer = infer_float_like_self, .kernel = "aten::cos.out"},
+    {.schema = "aten::cos(Tensor self) -> Tensor", .infer = infer_float_like_self, .kernel = "aten::cos.out", .flags = ir::kInPlace},
     {.schema = "aten::frexp.Tensor(Tensor self) -> (Tensor mantissa, Tensor exponent)", .infer = infer_frexp, .kernel = "aten::frexp.Tensor_out"},
     {.schema = "aten::isreal(Tensor self) -> Tensor", .infer = infer_bool_like_self, .decompose = decompose_isreal},
-    {.schema = "aten::logical_not(Tensor self) -> Tensor", .infer = infer_bool_like_self, .kernel = "aten::logical_not.out"},
-    {.schema = "aten::logit(Tensor self, float? eps=None) -> Tensor", .infer = infer_float_like_self, .decompose = portable_logit, .kernel = "aten::logit.out"},
+    {.schema = "aten::logical_not(Tensor self) -> Tensor", .infer = infer_bool_like_self, .kernel = "aten::logical_not.out", .flags = ir::kInPlace},
+    {.schema = "aten::logit(Tensor self, float? eps=None) -> Tensor", .infer = infer_float_like_self, .decompose = portable_logit, .kernel = "aten::logit.out", .flags = ir::kInPlace},
     {.schema = "aten::nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor",
-     .infer = infer_like_self, .decompose = portable_nan_to_num, .kernel = "aten::nan_to_num.out"},
+     .infer = infer_like_self, .decompose = portable_nan_to_num, .kernel = "aten::nan_to_num.out", .flags = ir::kInPlace},
     {.schema = "aten::polygamma(int n, Tensor self) -> Tensor", .infer = infer_polygamma, .kernel = "aten::polygamma.out"},
     {.schema = "aten::positive(Tensor(a) self) -> Tensor(a)", .infer = infer_like_self, .decompose = decompose_identity, .flags = ir::kAlias},
     {.schema = "aten::resolve_conj(Tensor(a) self) -> Tensor(a)", .infer = infer_like_self, .decompose = decompose_identity, .flags = ir::kAlias},
     {.schema = "aten::resolve_neg(Tensor(a) self) -> Tensor(a)", .infer = infer_like_self, .decompose = decompose_identity, .flags = ir::kAlias},
-    {.schema = "aten::round.decimals(Tensor self, *, int decimals) -> Tensor", .infer = infer_like_self, .decompose = portable_round_decimals, .kernel = "aten::round.decimals_out"},
-    {.schema = "aten::sin(Tensor self) -> Tensor", .infer = infer_float_like_self, .kernel = "aten::sin.out"},
-    {.schema = "aten::square(Tensor self) -> Tensor", .infer = infer_square, .decompose = portable_square, .kernel = "aten::square.out"},
+    {.schema = "aten::round.decimals(Tensor self, *, int decimals) -> Tensor", .infer = infer_like_self, .decompose = portable_round_decimals, .kernel = "aten::round.decimals_out", .flags = ir::kInPlace},
+    {.schema = "aten::sin(Tensor self) -> Tensor", .infer = infer_float_like_self, .kernel = "aten::sin.out", .flags = ir::kInPlace},
+    {.schema = "aten::square(Tensor self) -> Tensor", .infer = infer_square, .decompose = portable_square, .kernel = "aten::square.out", .flags = ir::kInPlace},
     {.schema = "aten::special_ndtr(Tensor self) -> Tensor", .infer = infer_float_like_self, .decompose = decompose_ndtr},
-    {.schema = "aten::tan(Tensor self) -> Tensor", .infer = infer_float_like_self, .kernel = "aten::tan.out"},
+    {.schema = "aten::tan(Tensor self) -> Tensor", .infer = infer_float_like_self, .kernel = "aten::tan.out", .flags = ir::kInPlace},
 };
 
 }  // namespace

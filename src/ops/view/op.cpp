@@ -238,7 +238,7 @@ constexpr OpDef kTable[] = {
                                     "aten::as_strided_copy.out"),
     {.schema = "pteron::as_strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor",
      .infer = infer_as_strided_scatter,
-     .kernel = "aten::as_strided_scatter.out"},
+     .kernel = "aten::as_strided_scatter.out", .flags = ir::kInPlace},
 
     viewing<shape_view>("aten::_unsafe_view(Tensor self, SymInt[] size) -> Tensor"),
     viewing<shape_reshape>("aten::reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)"),

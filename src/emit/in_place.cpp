@@ -1,0 +1,202 @@
+// Where a result may be computed in memory that already has a name: a state or loop carry whose old value nobody reads any more, the slot
+// that a branch or an iteration ends in, or argument 0 of an operator that may overwrite it. Everything here only decides; calls are made
+// in method_emitter.cpp.
+#include <algorithm>
+#include <functional>
+
+#include "emit/method_emitter.h"
+#include "ir/op.h"
+
+namespace pteron::emit {
+
+using ir::Arg;
+using ir::Expr;
+using ir::TensorType;
+using ir::ValueId;
+using ir::ViewLayout;
+
+namespace {
+
+/// The view whose inverse a scatter is: slice_scatter writes what aten::slice shows.
+std::string_view view_of_scatter(std::string_view scatter) {
+  if (scatter == "aten::slice_scatter") return "aten::slice.Tensor";
+  if (scatter == "aten::select_scatter") return "aten::select.int";
+  if (scatter == "aten::diagonal_scatter") return "aten::diagonal";
+  return {};
+}
+
+/// No two elements share memory, as far as the strides show.
+bool is_one_to_one(const ViewLayout& layout) {
+  std::vector<size_t> dims;
+  for (size_t d = 0; d < layout.sizes.size(); ++d) {
+    if (!dim_is(layout.sizes[d], 1)) dims.push_back(d);
+  }
+  std::stable_sort(dims.begin(), dims.end(), [&](size_t a, size_t b) { return ir::bounds(layout.strides[a] - layout.strides[b]).min > 0; });
+  for (size_t i = 0; i < dims.size(); ++i) {
+    const Expr inner = i + 1 < dims.size() ? layout.sizes[dims[i + 1]] * layout.strides[dims[i + 1]] : Expr(1);
+    if (ir::bounds(layout.strides[dims[i]] - inner).min < 0) return false;
+  }
+  return true;
+}
+
+bool same_layout(const ViewLayout& a, const ViewLayout& b) {
+  if (a.sizes != b.sizes || !(a.offset == b.offset)) return false;
+  for (size_t d = 0; d < a.sizes.size(); ++d) {
+    if (!dim_is(a.sizes[d], 1) && !(a.strides[d] == b.strides[d])) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool same_place(const Placement& a, const Placement& b) { return a.root != kNoRoot && a.root == b.root && same_layout(a.layout, b.layout); }
+
+void MethodEmitter::enter_frame(const ir::Graph& graph) {
+  Frame frame;
+  frame.first_root = static_cast<uint32_t>(roots_.size());
+  for (uint32_t i = 0; i < graph.order.size(); ++i) {
+    ir::for_each_use(graph[graph.order[i]], [&](ValueId id) {
+      std::vector<uint32_t>& uses = frame.uses[id.index];
+      if (uses.empty() || uses.back() != i) uses.push_back(i);
+    });
+  }
+  const auto result = [&](ValueId id) {
+    if (id.valid()) frame.uses[id.index].push_back(static_cast<uint32_t>(graph.order.size()));
+  };
+  for (const Arg& output : graph.outputs) {
+    if (const auto* id = std::get_if<ValueId>(&output)) result(*id);
+  }
+  for (const ir::State& state : graph.states) result(state.result);
+  for (const ir::InputMutation& mutation : graph.input_mutations) result(mutation.result);
+  frames_.push_back(std::move(frame));
+}
+
+void MethodEmitter::bind(ValueId id, Placement place) {
+  if (place.root != kNoRoot) frames_.back().members[place.root].push_back(id);
+  scopes_.back()[id.index] = std::move(place);
+}
+
+bool MethodEmitter::may_overwrite(uint32_t root) const {
+  const Frame& frame = frames_.back();
+  if (root == kNoRoot || !roots_[root].planned) return false;
+  if (frame.owned.contains(root)) return true;
+  if (roots_[root].writable_input) return frames_.size() == 1;
+  return root >= frame.first_root && !roots_[root].persistent && !roots_[root].before_call;  // callers may keep an input set
+}
+
+std::optional<ViewLayout> MethodEmitter::scatter_layout(const ir::Graph& graph, const ir::Node& node, const ViewLayout& parent) const {
+  const ir::Op* view = options_.catalog == nullptr ? nullptr : options_.catalog->find(view_of_scatter(node.op->name));
+  if (view == nullptr || !view->is_view()) return std::nullopt;
+  std::vector<Arg> args = node.args;
+  args.erase(args.begin() + 1);
+  if (args.size() != view->schema.args.size()) return std::nullopt;
+  ViewLayout layout;
+  if (!view->def.view(ir::NodeView(graph, *view, args), parent, 0, &layout)) return std::nullopt;
+  return layout;
+}
+
+bool MethodEmitter::is_dead_after(const ir::Graph& graph, uint32_t root, ValueId made, const ViewLayout& where) const {
+  const Frame& frame = frames_.back();
+  const auto found = frame.members.find(root);
+  if (found == frame.members.end()) return true;
+  std::vector<uint32_t> pending;
+  for (const ValueId member : found->second) {
+    const auto at = scopes_.back().find(member.index);
+    if (at == scopes_.back().end() || at->second.root != root) continue;  // it has a copy of its own now
+    const auto uses = frame.uses.find(member.index);
+    if (uses == frame.uses.end()) continue;
+    for (const uint32_t use : uses->second) {
+      if (use > frame.position) pending.push_back(use);
+    }
+  }
+  if (pending.empty()) return true;
+  std::sort(pending.begin(), pending.end());
+  if (pending.back() >= graph.order.size() || !made.valid()) return false;
+  // What is left may only put the new value back into the place that it already has: slice_scatter(old, made, ...).
+  std::unordered_map<uint32_t, ViewLayout> fresh = {{made.index, where}};
+  size_t next = 0;
+  for (uint32_t i = frame.position + 1; i <= pending.back(); ++i) {
+    const ir::Node& node = graph[graph.order[i]];
+    const bool is_use = next < pending.size() && pending[next] == i;
+    while (next < pending.size() && pending[next] == i) ++next;
+    const auto* self = node.args.empty() ? nullptr : std::get_if<ValueId>(&node.args[0]);
+    if (self == nullptr) {
+      if (is_use) return false;
+      continue;
+    }
+    if (!is_use) {
+      const auto from = fresh.find(self->index);
+      ViewLayout layout;
+      const bool passes_on = from != fresh.end() && node.op->is_view() && node.outputs.size() == 1 &&
+                             graph[node.outputs[0]].type.dtype == graph[*self].type.dtype &&
+                             node.op->def.view(ir::NodeView(graph, *node.op, node.args), from->second, 0, &layout);
+      if (passes_on) fresh.emplace(node.outputs[0].index, std::move(layout));
+      continue;
+    }
+    const auto place = scopes_.back().find(self->index);
+    const auto* child = node.args.size() < 2 ? nullptr : std::get_if<ValueId>(&node.args[1]);
+    const auto from = child == nullptr ? fresh.end() : fresh.find(child->index);
+    if (place == scopes_.back().end() || place->second.root != root || from == fresh.end()) return false;
+    const std::optional<ViewLayout> layout = scatter_layout(graph, node, place->second.layout);
+    if (!layout || !same_layout(*layout, from->second)) return false;
+    fresh.emplace(node.outputs[0].index, place->second.layout);
+  }
+  return true;
+}
+
+bool MethodEmitter::reads_root(const ir::Graph& graph, const ir::Node& node, uint32_t root, size_t first_arg) const {
+  bool reads = false;
+  for (size_t i = first_arg; i < node.args.size(); ++i) {
+    ir::for_each_value(node.args[i], std::function<void(ValueId)>([&](ValueId id) {
+                         const auto at = scopes_.back().find(id.index);
+                         reads = reads || (at != scopes_.back().end() && graph[id].kind == ir::ValueKind::kTensor && at->second.root == root);
+                       }));
+  }
+  return reads;
+}
+
+std::optional<Placement> MethodEmitter::place_in_argument(const ir::Graph& graph, const ir::Node& node) const {
+  // The official kernels are not made for it; their one in-place kernel, aten::index_put_, refuses values that broadcast.
+  if (!node.op->has(ir::kInPlace) || node.outputs.size() != 1 || options_.profile != Profile::kPteron) return std::nullopt;
+  const auto* self = std::get_if<ValueId>(&node.args[0]);
+  if (self == nullptr || !self->valid()) return std::nullopt;
+  const auto at = scopes_.back().find(self->index);
+  if (at == scopes_.back().end() || !may_overwrite(at->second.root)) return std::nullopt;
+  const Placement& place = at->second;
+  const TensorType& from = graph[*self].type;
+  const TensorType& to = graph[node.outputs[0]].type;
+  if (from.dtype != to.dtype || from.sizes != to.sizes || !is_one_to_one(place.layout)) return std::nullopt;
+  if (reads_root(graph, node, place.root, 1) || !is_dead_after(graph, place.root, node.outputs[0], place.layout)) return std::nullopt;
+  return place;
+}
+
+std::optional<Placement> MethodEmitter::place_in_target(const ir::Graph& graph, const ir::Node& node, ValueId out) const {
+  const auto wanted = frames_.back().wanted.find(out.index);
+  if (wanted == frames_.back().wanted.end()) return std::nullopt;
+  const Placement& place = wanted->second;
+  const TensorType& type = graph[out].type;
+  const auto& spec = std::get<format::TensorSpec>(plan_.values[static_cast<size_t>(place.value)]);
+  if (type.dtype != spec.dtype || type.sizes != place.layout.sizes) return std::nullopt;
+  if (reads_root(graph, node, place.root, 0) || !is_dead_after(graph, place.root)) return std::nullopt;
+  return place;
+}
+
+std::optional<Placement> MethodEmitter::scattered_already(const ir::Graph& graph, const ir::Node& node) const {
+  if (view_of_scatter(node.op->name).empty()) return std::nullopt;
+  const auto* parent = std::get_if<ValueId>(&node.args[0]);
+  const auto* child = std::get_if<ValueId>(&node.args[1]);
+  if (parent == nullptr || child == nullptr) return std::nullopt;
+  const auto p = scopes_.back().find(parent->index), c = scopes_.back().find(child->index);
+  if (p == scopes_.back().end() || c == scopes_.back().end() || p->second.root == kNoRoot || p->second.root != c->second.root) return std::nullopt;
+  const std::optional<ViewLayout> layout = scatter_layout(graph, node, p->second.layout);
+  if (!layout || !same_layout(*layout, c->second.layout)) return std::nullopt;
+  return p->second;
+}
+
+void MethodEmitter::want(const Arg& result, const Placement& target) {
+  const auto* id = std::get_if<ValueId>(&result);
+  if (id == nullptr || !id->valid() || target.root == kNoRoot) return;
+  frames_.back().wanted.try_emplace(id->index, target);
+}
+
+}  // namespace pteron::emit

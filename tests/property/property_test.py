@@ -1,0 +1,286 @@
+#!/usr/bin/env python3
+"""Property test: random small programs (programs.py) are exported, compiled, run, and compared with PyTorch eager.
+
+    python property_test.py --pteron build/release/bin/pteron --count 2000 --jobs 2 --out build/tests/property
+    python property_test.py --pteron build/release/bin/pteron --replay build/tests/property/failed_17.json
+
+Seeds are --first, --first + 1, ...: the same programs in every run. A failing program is shrunk and written to OUT/failed_SEED.json.
+Exit 1 if a program is wrong, crashes the tool, is refused with another code than 4, or if more than 2 % are refused."""
+import argparse
+import concurrent.futures
+import json
+import logging
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+
+warnings.filterwarnings("ignore")
+import torch
+from safetensors.torch import load_file, save_file
+
+import programs
+
+logging.disable(logging.ERROR)
+EPSILON = {torch.float64: 1e-12, torch.float32: 4e-6, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+class NotExported(Exception):
+    """torch.export does not take the program: no business of the tool."""
+
+
+def export(spec, path):
+    """Writes the archive; says which dims stayed dynamic: {(input, dim): (low, high)}."""
+    module = programs.Program(spec).eval()
+    inputs = programs.make_inputs(spec, 0)
+    shapes = None
+    if spec["dynamic"]:
+        shapes = (tuple({d: torch.export.Dim.AUTO(min=1, max=8) for d, n in enumerate(x["shape"][:2]) if n > 1} or None for x in spec["inputs"]),)
+    try:
+        program = torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
+    except Exception as error:
+        raise NotExported(f"{type(error).__name__}: {error}"[:200]) from None
+    torch.export.save(program, path)
+    free = {}
+    placeholders = [n for n in program.graph.nodes if n.op == "placeholder"][-len(inputs):]
+    for i, node in enumerate(placeholders):
+        for d, size in enumerate(node.meta["val"].shape):
+            if isinstance(size, torch.SymInt):
+                free[(i, d)] = size.node.expr
+    return program, free
+
+
+def other_sizes(program, free):
+    """Other sizes for the dims that are plain symbols of their own range."""
+    sizes = {}
+    symbols = {}
+    for at, expression in free.items():
+        if not expression.is_Symbol:
+            return None
+        bounds = program.range_constraints.get(expression)
+        low, high = (max(int(bounds.lower), 1), min(int(bounds.upper), 8)) if bounds is not None else (1, 8)
+        symbols.setdefault(expression, high if high < 8 else max(low, 7))
+        sizes[at] = symbols[expression]
+    return sizes
+
+
+def expected(spec, calls):
+    """Eager results. Inputs are made anew, in the layout that was exported: a clone of a strided tensor is dense, and views become copies."""
+    module = programs.Program(spec).eval()
+    with torch.no_grad():
+        return [[v.clone() for v in module(*programs.make_inputs(spec, *call))] for call in calls]
+
+
+def scale_of(spec, inputs):
+    """Largest magnitude of any value: differences are measured against it."""
+    values = [*inputs, *(getattr(programs.Program(spec), f"b{i}") for i in range(len(spec["buffers"])))]
+    largest = 1.0
+    with torch.no_grad():
+        for step in spec["steps"]:
+            programs.apply(step, values)
+            for v in values[-1:] + [values[step["in"][0]]]:
+                if v.is_floating_point() and v.numel():
+                    largest = max(largest, float(v.abs().nan_to_num(0, 0, 0).max()))
+    return largest
+
+
+def coarsest(spec):
+    """The largest unit in the last place that any value of the program has."""
+    kinds = {x["dtype"] for x in spec["inputs"] + spec["buffers"]} | {s["dtype"] for s in spec["steps"] if s["op"] == "to"}
+    return max([EPSILON[torch.float32]] + [EPSILON[programs.dtype_of(k)] for k in kinds if programs.dtype_of(k) in EPSILON])
+
+
+def difference(got, want, scale, unit):
+    if len(got) != len(want):
+        return f"{len(got)} outputs, expected {len(want)}"
+    for i, w in enumerate(want):
+        g = got.get(str(i))
+        if g is None:
+            return f"output {i} is missing"
+        if g.dtype != w.dtype or g.shape != w.shape:
+            return f"output {i}: {g.dtype} {list(g.shape)}, expected {w.dtype} {list(w.shape)}"
+        if not w.is_floating_point():
+            if not torch.equal(g, w):
+                return f"output {i}: {g.flatten()[:8].tolist()}, expected {w.flatten()[:8].tolist()}"
+            continue
+        bound = (unit if w.dtype != torch.float64 or unit > EPSILON[torch.float32] else EPSILON[torch.float32]) * scale
+        error = (g.double() - w.double()).abs()
+        bad = (error > bound) | (g.isnan() != w.isnan())
+        bad &= ~((g == w) | (g.isnan() & w.isnan()))
+        if bad.any():
+            return f"output {i}: off by {float(error.nan_to_num(0)[bad].max()):.3g} (allowed {bound:.3g})"
+    return None
+
+
+def run_tool(command):
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=120)
+    except subprocess.TimeoutExpired:
+        return 124, "timeout"
+    return done.returncode, done.stderr.decode(errors="replace").strip()
+
+
+def check(spec, pteron):
+    """('pass' | 'refused' | 'skipped' | 'failed', detail)."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        try:
+            program, free = export(spec, str(folder / "m.pt2"))
+        except NotExported as why:
+            return "skipped", str(why)
+        calls = [(0,), (1,)]
+        if spec["dynamic"] and free:
+            sizes = other_sizes(program, free)
+            if sizes is not None:
+                try:
+                    eager = expected(spec, [(2, sizes)])[0]
+                    exported = program.module()(*programs.make_inputs(spec, 2, sizes))  # what the export assumed may not hold for these sizes
+                    if all(a.shape == b.shape for a, b in zip(eager, exported)):
+                        calls[1:1] = [(2, sizes)]
+                except Exception:  # a guard of the export says so
+                    pass
+        try:
+            want = expected(spec, calls)
+        except (RuntimeError, IndexError, ValueError):
+            return "skipped", "fails eagerly with other inputs"
+        code, text = run_tool([pteron, "compile", "--no-sync", "--verify", "each", str(folder / "m.pt2"), "-o", str(folder / "m.pte")])
+        if code == 4:
+            return "refused", text
+        if code == 2:
+            raise SystemExit(f"pteron compile: {text}")
+        if code != 0:
+            return "failed", f"compile exit {code}: {text}"
+        command = [pteron, "run", str(folder / "m.pte"), "--threads", "1"]
+        for k, call in enumerate(calls):
+            save_file({str(i): x.contiguous() for i, x in enumerate(programs.make_inputs(spec, *call))}, str(folder / f"i{k}.safetensors"))
+            command += ["--inputs", str(folder / f"i{k}.safetensors"), "--outputs", str(folder / f"o{k}.safetensors")]
+        code, text = run_tool(command)
+        if code != 0:
+            return "failed", f"run exit {code}: {text}"
+        unit = coarsest(spec)
+        for k, (call, w) in enumerate(zip(calls, want)):
+            scale = scale_of(spec, programs.make_inputs(spec, *call))
+            detail = difference(load_file(str(folder / f"o{k}.safetensors")), w, scale, unit)
+            if detail is not None:
+                return "failed", f"call {k}: {detail}"
+    return "pass", ""
+
+
+def drop_step(spec, at):
+    """The program without one step and everything that needs its result; None if nothing is left."""
+    small = json.loads(json.dumps(spec))
+    first = len(spec["inputs"]) + len(spec["buffers"])
+    number, renamed, gone = first, {i: i for i in range(first)}, set()
+    kept = []
+    made = first
+    for k, step in enumerate(spec["steps"]):
+        produces = step["op"] != "write"
+        drop = k == at or any(i in gone for i in step["in"])
+        if produces:
+            if drop:
+                gone.add(made)
+            else:
+                renamed[made] = number
+                number += 1
+            made += 1
+        if not drop:
+            kept.append(dict(step, **{"in": [renamed[i] for i in step["in"]]}))
+    small["steps"] = kept
+    small["outputs"] = [renamed[i] for i in spec["outputs"] if i not in gone]
+    return small if small["outputs"] else None
+
+
+def shrink(spec, pteron, limit=80):
+    """Leaves out steps and outputs as long as the program still fails."""
+    tries = 0
+
+    def fails(candidate):
+        nonlocal tries
+        tries += 1
+        try:
+            return candidate is not None and check(candidate, pteron)[0] == "failed"
+        except Exception:
+            return False
+
+    changed = True
+    while changed and tries < limit:
+        changed = False
+        for at in reversed(range(len(spec["steps"]))):
+            candidate = drop_step(spec, at)
+            if tries < limit and fails(candidate):
+                spec, changed = candidate, True
+        for i in reversed(range(len(spec["outputs"]))):
+            candidate = dict(spec, outputs=spec["outputs"][:i] + spec["outputs"][i + 1:])
+            if tries < limit and candidate["outputs"] and fails(candidate):
+                spec, changed = candidate, True
+        if spec["dynamic"] and fails(dict(spec, dynamic=False)):
+            spec, changed = dict(spec, dynamic=False), True
+    return spec
+
+
+def run_seed(seed, pteron, out):
+    torch.set_num_threads(1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # torch.export prints graphs that it refuses
+    os.dup2(1, 2)
+    try:
+        spec = programs.make_program(seed)
+        outcome, detail = check(spec, pteron)
+    except Exception as error:  # a fault of the generator: shown, and counted as a failure
+        return seed, "failed", f"{type(error).__name__}: {error}"
+    if outcome == "failed":
+        small = shrink(spec, pteron)
+        detail = check(small, pteron)[1] or detail
+        small["detail"] = detail
+        (out / f"failed_{seed}.json").write_text(json.dumps(small, indent=1))
+    return seed, outcome, detail
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pteron", required=True)
+    parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--out", default="build/tests/property")
+    parser.add_argument("--replay", default="")
+    options = parser.parse_args()
+    pteron = str(pathlib.Path(options.pteron).resolve())
+    if options.replay:
+        spec = json.loads(pathlib.Path(options.replay).read_text())
+        print(json.dumps(spec, indent=1))
+        print(*check(spec, pteron))
+        return 0
+    out = pathlib.Path(options.out)
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    counts, refused, failed = {}, {}, []
+    context = __import__("multiprocessing").get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(options.jobs, mp_context=context) as pool:
+        jobs = [pool.submit(run_seed, seed, pteron, out) for seed in range(options.first, options.first + options.count)]
+        for done in concurrent.futures.as_completed(jobs):
+            seed, outcome, detail = done.result()
+            counts[outcome] = counts.get(outcome, 0) + 1
+            if outcome == "failed":
+                failed.append(seed)
+                print(f"failed seed {seed}: {detail[:600]}", flush=True)
+            elif outcome == "refused":
+                refused.setdefault(detail.splitlines()[-1][:160] if detail else "", []).append(seed)
+            elif outcome == "skipped":
+                counts.setdefault("skip: " + detail[:60], 0)
+                counts["skip: " + detail[:60]] += 1
+    for text, seeds in sorted(refused.items(), key=lambda item: -len(item[1])):
+        print(f"refused {len(seeds)} (seed {seeds[0]}): {text}")
+    for text, n in sorted(counts.items()):
+        if text.startswith("skip: "):
+            print(f"{n} {text}")
+    total = options.count
+    print(f"{counts.get('pass', 0)} passed, {len(failed)} failed, {counts.get('refused', 0)} refused, {counts.get('skipped', 0)} not exportable, of {total}")
+    (out / "report.json").write_text(json.dumps({k: v for k, v in counts.items() if not k.startswith("skip: ")} | {"failed_seeds": sorted(failed)}))
+    return 1 if failed or counts.get("refused", 0) > total * 0.02 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
