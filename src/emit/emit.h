@@ -32,8 +32,8 @@ struct EmitOptions {
   /// For payloads of our own CPU engine: constants of kExternalBytes and more are row-major named data of the program around, and results
   /// are memory of the caller.
   bool is_payload = false;
-  std::vector<std::string> shared_states;  ///< names of states that all methods keep in one arena (the second), at equal offsets
-  std::function<bool(std::string_view kernel)> has_kernel;  ///< kernels that the profile's runtime has; null: no check
+  std::vector<std::string> shared_states = {};  ///< names of states that all methods keep in one arena (the second), at equal offsets
+  std::function<bool(std::string_view kernel)> has_kernel = {};  ///< kernels that the profile's runtime has; null: no check
   const ir::Catalog* catalog = nullptr;  ///< views of the scatter operators; null: their results are never computed in place
 };
 
