@@ -106,8 +106,10 @@ def stage_release(results, options):
         unit_tests(results, "release")
 
 
-# Tests that need no kernels: their sanitizer build takes minutes. --full builds and runs all of them, the fuzz targets too.
-ROOM_TESTS = ("base_test", "tensor_test", "format_test", "ir_text_test", "import_test", "passes_test", "plan_test", "runtime_test")
+# Tests that need no kernels of the op rooms: their sanitizer build takes minutes, that of the kernels half an hour. --full builds and runs all.
+ROOM_TESTS = ("base_test", "tensor_test", "format_test", "ir_text_test", "import_test", "passes_test", "plan_test", "runtime_test", "damage_test")
+FUZZ_KINDS = ("program", "run", "data_file", "meta", "safetensors", "npy", "zip", "archive", "model_json", "sample_inputs", "pickle", "ir_text")
+FUZZ_SECONDS = 4
 
 
 def stage_sanitizers(results, options):
@@ -115,15 +117,21 @@ def stage_sanitizers(results, options):
     if clang is None:
         results.skip("address and undefined sanitizers", "no clang 16 or newer")
         return
-    targets = () if options.full else ROOM_TESTS
+    targets = () if options.full else (*ROOM_TESTS, "fuzz")
     if not build(results, "asan", f"-DCMAKE_CXX_COMPILER={clang}", targets=targets):
         return
     environment = dict(ASAN_OPTIONS="detect_stack_use_after_return=1:allocator_may_return_null=1", UBSAN_OPTIONS="print_stacktrace=1")
     if options.full:
-        unit_tests(results, "asan", **environment)
+        unit_tests(results, "asan", limit=3600, **environment)
         return
-    for target in targets:
-        require(results, f"asan {target}", run([f"build/asan/bin/{target}"], WORK / f"asan-{target}.log", 600, **environment))
+    commands = {f"asan {test}": [f"build/asan/bin/{test}"] for test in ROOM_TESTS}
+    for kind in FUZZ_KINDS:
+        commands[f"fuzz {kind}"] = ["build/asan/bin/fuzz", f"--kind={kind}", "-seed=1", "-max_len=16384", f"-max_total_time={FUZZ_SECONDS}", "-timeout=20", "-rss_limit_mb=4096",
+                                    f"-artifact_prefix={WORK}/{kind}-"]
+    with concurrent.futures.ThreadPoolExecutor(int(JOBS)) as pool:
+        codes = pool.map(lambda item: run(item[1], WORK / f"{item[0].replace(' ', '-')}.log", 600, **environment), commands.items())
+        for name, code in zip(commands, codes):
+            require(results, name, code)
 
 
 def stage_threads(results, options):

@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <thread>
 
@@ -546,6 +547,72 @@ TEST(Program, ThreadsShareIt) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Program, SessionsShareItsPool) {
+  PlanBuilder b;
+  const int32_t x = b.value(b.planned({1000}, true)), out = b.value(b.planned({1000}, true));
+  b.plan.inputs = {x};
+  b.plan.outputs = {out};
+  b.call("test::twice", "out", {x, out, out});
+  const std::unique_ptr<ThreadPool> pool = make_thread_pool(4);
+  LoadOptions options = test_options();
+  options.pool = pool.get();
+  Loaded loaded = load(b, options);
+  ASSERT_NE(loaded.program, nullptr);
+  std::vector<std::thread> sessions;
+  for (int t = 0; t < 4; ++t) {
+    sessions.emplace_back([&, t] {
+      auto method = loaded.program->load_method("forward");
+      ASSERT_TRUE(method.ok());
+      for (int i = 0; i < 50; ++i) {
+        const int64_t count = 1000 - 7 * i - t;
+        Floats data(static_cast<size_t>(count), static_cast<float>(t * 100 + i));
+        EXPECT_OK(method.value()->set_input(0, view_of(data, {count})));
+        EXPECT_OK(method.value()->execute());
+        const Floats got = floats(*method.value(), 0);
+        ASSERT_EQ(got.size(), data.size());
+        EXPECT_TRUE(std::all_of(got.begin(), got.end(), [&](float v) { return v == 2 * data[0]; }));
+      }
+    });
+  }
+  for (std::thread& session : sessions) session.join();
+}
+
+TEST(Method, WritesNothingAroundTheCallersBuffer) {
+  const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  // A page that may be written between two that may not be touched: an access before or behind ends the test.
+  auto* pages = static_cast<std::byte*>(::mmap(nullptr, 3 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(pages, MAP_FAILED);
+  ASSERT_EQ(::mprotect(pages + page, page, PROT_READ | PROT_WRITE), 0);
+  const size_t bound = 1000 * sizeof(float);
+  for (const bool planned : {true, false}) {
+    PlanBuilder b = add_program({1000}, planned, true);
+    Loaded loaded = load(b);
+    ASSERT_NE(loaded.method, nullptr);
+    // At the start of the page, at its end, and at addresses that are no multiple of the element size; inputs lie there too.
+    for (const size_t at : {size_t{0}, page - bound, size_t{1}, page - bound - 3}) {
+      std::byte* buffer = pages + page + at;
+      EXPECT_ERROR(loaded.method->set_output_data_ptr(0, buffer, bound - 1), Code::kInvalidInput, "may need 4000 bytes, the buffer has 3999");
+      EXPECT_OK(loaded.method->set_output_data_ptr(0, buffer, bound));
+      for (const int64_t count : {1, 1000, 3}) {
+        std::memset(pages + page, 0x5a, page);
+        Floats x(1001, 3);
+        std::byte* odd = reinterpret_cast<std::byte*>(x.data()) + 1;
+        const Floats values(static_cast<size_t>(count), 5);
+        std::memcpy(odd, values.data(), values.size() * sizeof(float));
+        const TensorView view = make_contiguous_view(DType::kFloat32, std::vector<int64_t>{count}, odd);
+        EXPECT_OK(loaded.method->set_input(0, view));
+        EXPECT_OK(loaded.method->set_input(1, view));
+        EXPECT_OK(loaded.method->execute());
+        EXPECT_EQ(floats(*loaded.method, 0), Floats(static_cast<size_t>(count), 10));
+        size_t touched = 0;
+        for (size_t i = 0; i < page; ++i) touched += (i < at || i >= at + bound) && pages[page + i] != std::byte{0x5a};
+        EXPECT_EQ(touched, 0u);
+      }
+    }
+  }
+  ::munmap(pages, 3 * page);
 }
 
 }  // namespace

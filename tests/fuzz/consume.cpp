@@ -20,6 +20,8 @@
 #include "ir/verify.h"
 #include "ops/catalog.h"
 #include "pteron/program.h"
+#include "runtime/state.h"
+#include "runtime/test_kernels.h"
 #include "tensor/npy.h"
 #include "tensor/safetensors.h"
 #include "tensor/write_rows.h"
@@ -156,9 +158,10 @@ bool consume_program(std::span<const std::byte> bytes) {
 
 bool consume_run(std::span<const std::byte> bytes) {
   LoadOptions options;
+  options.kernels = &runtime::testing::test_kernels();
   options.threads = 1;
   options.max_instructions = 1000;
-  auto program = Program::load(bytes, options);
+  auto program = runtime::load_program(nullptr, bytes, "fuzz.pte", options);
   if (!program.ok()) return false;
   bool good = true;
   for (const std::string& name : (*program)->method_names()) good = run_method(**program, name) && good;
