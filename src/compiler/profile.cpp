@@ -15,7 +15,16 @@ constexpr std::string_view kNames[] = {
 #include "compiler/executorch_kernels.inc"
 #undef EXECUTORCH_KERNEL
 };
+
+constexpr std::string_view kCoreAten[] = {
+#define CORE_ATEN(name) name,
+#include "compiler/core_aten.inc"
+#undef CORE_ATEN
+};
 }  // namespace
+
+std::span<const std::string_view> executorch_kernels() { return kNames; }
+std::span<const std::string_view> core_aten() { return kCoreAten; }
 
 bool executorch_has_kernel(std::string_view kernel) { return std::binary_search(std::begin(kNames), std::end(kNames), kernel); }
 
@@ -80,6 +89,21 @@ constexpr Limit kLimits[] = {
     {"aten::upsample_bilinear2d.vec", is_no_float, "the official kernel computes float64 and integers in float32"},
 };
 
+/// Operators whose official kernels take complex numbers.
+constexpr std::string_view kComplex[] = {
+    "aten::_conj_physical", "aten::_fft_c2r", "aten::_fft_r2c", "aten::abs", "aten::add.Tensor", "aten::bmm", "aten::cat", "aten::clone", "aten::full",
+    "aten::index_select", "aten::mul.Tensor", "aten::sub.Tensor", "aten::sum.dim_IntList",
+};
+
+bool complex_beyond(const ir::Graph& graph, const ir::Node& node) {
+  if (!node.op->known || node.op->is_view() || std::find(std::begin(kComplex), std::end(kComplex), node.op->name) != std::end(kComplex)) return false;
+  bool complex = false;
+  const auto look = [&](ir::ValueId& id) { complex = complex || (id.valid() && is_complex(graph[id].type.dtype)); };
+  for (ir::Arg arg : node.args) ir::for_each_value(arg, look);
+  for (ir::ValueId out : node.outputs) look(out);
+  return complex;
+}
+
 const Limit* limit_of(const ir::Graph& graph, const ir::Node& node) {
   for (const Limit& limit : kLimits) {
     if (node.op->name == limit.op && limit.applies(NodeView(graph, *node.op, node.args))) return &limit;
@@ -92,12 +116,20 @@ void check_graph(const ir::Graph& graph, std::string* problems) {
     const ir::Node& node = graph[id];
     if (const Limit* limit = limit_of(graph, node); limit != nullptr) {
       str_append(*problems, "\n  ", node.op->name, " at ", node.source.empty() ? str_cat("node ", node.name) : node.source, ": ", limit->reason);
+    } else if (node.regions.empty() && complex_beyond(graph, node)) {
+      str_append(*problems, "\n  ", node.op->name, " at ", node.source.empty() ? str_cat("node ", node.name) : node.source, ": the official kernel takes no complex numbers");
     }
     for (const auto& region : node.regions) check_graph(*region, problems);
   }
 }
 
 }  // namespace
+
+std::vector<FormLimit> executorch_limits() {
+  std::vector<FormLimit> out;
+  for (const Limit& limit : kLimits) out.push_back({limit.op, limit.reason});
+  return out;
+}
 
 bool executorch_avoids(const ir::Graph& graph, const ir::Node& node) { return limit_of(graph, node) != nullptr; }
 

@@ -1,7 +1,10 @@
 // Calls in the form that the kernels of the official runtime take: what they refuse at run time, or what ends their process, although the
 // operator has an official kernel. Found with the 1.5.1 package; forms that they compute wrongly stand in compiler/profile.cpp.
 #include <algorithm>
+#include <complex>
 #include <iterator>
+#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -60,6 +63,7 @@ class Fitter {
   Result<Rewrite> operator()(Builder& b, NodeId id, std::vector<ValueId>& made) {
     if (!graph_[id].op->known || graph_[id].outputs.empty() || !graph_[id].regions.empty()) return Rewrite::kKeep;
     if (give_empty(b, id, made) || sum_doubles(b, id, made) || to_complex(b, id, made) || round_minuend(b, id, made)) return Rewrite::kReplace;
+    if (fit_complex(b, id, made)) return Rewrite::kReplace;
     const std::string op = graph_[id].op->name;
     std::vector<Arg> args = graph_[id].args;
     bool changed = widen_indexes(b, id, args);
@@ -123,6 +127,64 @@ class Fitter {
     return true;
   }
 
+  /// One element: the official product has no complex form for 0-d tensors.
+  ValueId complex_number(Builder& b, double value, DType dtype) {
+    const std::complex<double> wide(value, 0);
+    const std::complex<float> narrow(wide);
+    if (dtype == DType::kComplexDouble) return b.constant(dtype, {1}, std::as_bytes(std::span(&wide, 1)), "number");
+    return b.constant(dtype, {1}, std::as_bytes(std::span(&narrow, 1)), "number");
+  }
+
+  /// Few official kernels take complex numbers: sums and products of tensors, cat and bmm among them. Others are said with those.
+  bool fit_complex(Builder& b, NodeId id, std::vector<ValueId>& made) {
+    const std::string name = graph_[id].op->name;
+    const std::vector<Arg> args = graph_[id].args;
+    const ir::TensorType out = graph_[graph_[id].outputs[0]].type;
+    if (out.dtype != DType::kComplexFloat && out.dtype != DType::kComplexDouble) return false;
+    const auto* self = args.empty() ? nullptr : std::get_if<ValueId>(&args[0]);
+    const auto* number = args.size() < 2 ? nullptr : std::get_if<Expr>(&args[1]);
+    if (name == "aten::neg") {
+      made.push_back(b.op("aten::mul.Tensor", {*self, complex_number(b, -1, out.dtype)}));
+    } else if (name == "aten::mm") {
+      const ValueId product = b.op("aten::bmm", {b.op("aten::unsqueeze", {args[0], Expr(0)}), b.op("aten::unsqueeze", {args[1], Expr(0)})});
+      made.push_back(b.op("aten::view", {product, out.sizes}));
+    } else if (name == "aten::stack") {
+      std::vector<ValueId> parts = std::get<std::vector<ValueId>>(args[0]);
+      for (ValueId& part : parts) part = b.op("aten::unsqueeze", {part, args[1]});
+      const int64_t dim = std::get<Expr>(args[1]).value();
+      made.push_back(b.op("aten::cat", {parts, Expr(dim < 0 ? dim + static_cast<int64_t>(out.sizes.size()) : dim)}));
+    } else if ((name == "aten::mul.Scalar" || name == "aten::add.Scalar" || name == "aten::sub.Scalar") && number != nullptr && ir::is_number(*number)) {
+      std::vector<Arg> given{*self, complex_number(b, ir::number_of(*number), out.dtype)};
+      if (args.size() > 2) given.push_back(args[2]);
+      made.push_back(b.op(name.substr(0, 9) + ".Tensor", std::move(given)));
+    } else if ((name == "aten::mul.Tensor" || name == "aten::add.Tensor" || name == "aten::sub.Tensor") && mixed(b, args, out.dtype)) {
+      std::vector<Arg> given = args;
+      for (size_t i = 0; i < 2; ++i) {
+        if (const auto* value = std::get_if<ValueId>(&given[i]); value != nullptr) given[i] = as_complex(b, *value, out.dtype);
+      }
+      made.push_back(b.op(name, std::move(given)));
+    } else {
+      return false;
+    }
+    if (made[0].valid() && !(b.type(made[0]).sizes == out.sizes)) made[0] = b.op("aten::view", {made[0], out.sizes});
+    return true;
+  }
+
+  static bool mixed(Builder& b, const std::vector<Arg>& args, DType dtype) {
+    return std::any_of(args.begin(), args.end(), [&](const Arg& arg) {
+      const auto* value = std::get_if<ValueId>(&arg);
+      return value != nullptr && value->valid() && !is_complex(b.type(*value).dtype) && is_complex(dtype);
+    });
+  }
+
+  ValueId as_complex(Builder& b, ValueId x, DType dtype) {
+    if (is_complex(b.type(x).dtype)) return x;
+    const std::vector<Expr> sizes = b.type(x).sizes;
+    const auto rank = static_cast<int64_t>(sizes.size());
+    const ValueId column = b.op("aten::unsqueeze", {cast(b, x, dtype == DType::kComplexDouble ? DType::kFloat64 : DType::kFloat32), Expr(rank)});
+    return b.op("aten::view", {b.op("aten::_fft_r2c", {column, std::vector<Expr>{Expr(rank)}, Expr(0), b.boolean(true)}), sizes});
+  }
+
   /// There is no official cast from real to complex: the Fourier transform of one element is that element.
   bool to_complex(Builder& b, NodeId id, std::vector<ValueId>& made) {
     if (graph_[id].op->name != "aten::_to_copy") return false;
@@ -130,11 +192,7 @@ class Fitter {
     const ir::TensorType out = graph_[graph_[id].outputs[0]].type;
     const auto* self = std::get_if<ValueId>(&args[0]);
     if (self == nullptr || !is_complex(out.dtype) || is_complex(b.type(*self).dtype) || out.dtype == DType::kComplexHalf) return false;
-    const auto rank = static_cast<int64_t>(out.sizes.size());
-    const ValueId real = cast(b, *self, out.dtype == DType::kComplexDouble ? DType::kFloat64 : DType::kFloat32);
-    const ValueId column = b.op("aten::unsqueeze", {real, Expr(rank)});
-    const ValueId spectrum = b.op("aten::_fft_r2c", {column, std::vector<Expr>{Expr(rank)}, Expr(0), b.boolean(true)});
-    made.push_back(b.op("aten::view", {spectrum, out.sizes}));
+    made.push_back(as_complex(b, *self, out.dtype));
     return true;
   }
 

@@ -1,6 +1,7 @@
 """The contract of the verbs: outputs, JSON, files written and not written."""
 import json
 import os
+import pathlib
 import shutil
 import zipfile
 
@@ -153,3 +154,34 @@ def test_text_form_survives_every_pass(pteron, sample, tmp_path, profile):
         assert done.returncode in (0, 4), f"{model.parent.name}: {done.stderr}"
         checked += done.returncode == 0
     assert checked > 30
+
+
+def test_list_of_refusals_is_current(pteron):
+    done = pteron("ops", "--unsupported")
+    assert done.returncode == 0, done.stderr
+    document = pathlib.Path(__file__).resolve().parents[2] / "docs" / "unsupported.md"
+    assert done.stdout == document.read_text(), "run: pteron ops --unsupported > docs/unsupported.md"
+
+
+def test_coverage_counts_core_aten_and_official_kernels(pteron):
+    text = pteron("ops", "--coverage").stdout
+    rows = {line[:34].strip(): [int(n) for n in line[34:].split()] for line in text.splitlines()[1:5]}
+    for total, *parts in rows.values():
+        assert total == sum(parts) and total > 150
+    assert rows["core ATen, pteron"][-1] <= 11
+    assert "official kernels that run here: " in text
+
+
+def test_size_bound_opens_a_compilation(pteron, tmp_path):
+    torch = pytest.importorskip("torch")
+
+    class Repeat(torch.nn.Module):
+        def forward(self, x, n):
+            return torch.repeat_interleave(x, n)
+
+    archive = tmp_path / "repeat.pt2"
+    torch.export.save(torch.export.export(Repeat(), (torch.arange(3.0), torch.tensor([1, 0, 2]))), archive)
+    refused = pteron("compile", archive)
+    assert refused.returncode == 4 and "--max-size" in refused.stderr and not (tmp_path / "repeat.pte").exists()
+    assert pteron("compile", archive, "--max-size", "8").returncode == 0
+    assert pteron("compile", archive, "--max-size", "nosuch=8").returncode == 5

@@ -5,10 +5,9 @@
 
 #include "base/str_cat.h"
 #include "cli/json_writer.h"
+#include "cli/ops_report.h"
 #include "cli/session.h"
 #include "cli/verb.h"
-#include "compiler/profile.h"
-#include "emit/emit.h"
 
 namespace pteron::cli {
 
@@ -17,10 +16,12 @@ namespace {
 constexpr Option kOptions[] = {
     {"profile", "", OptionKind::kValue, "NAME", "pteron (default) or executorch"},
     {"missing", "", OptionKind::kFlag, "", "only operators that cannot run"},
+    {"coverage", "", OptionKind::kFlag, "", "tables: core ATen, official kernels and the whole catalog, by profile"},
+    {"unsupported", "", OptionKind::kFlag, "", "the document docs/unsupported.md: every refusal and its reason"},
 };
 
 struct Row {
-  std::string how;     // "kernel", "view", "decomposed", "unsupported"
+  std::string how;     // what how_text says
   std::string kernel;  // of "kernel"
   size_t count = 0;
   std::string source;  // first line in the model
@@ -28,19 +29,9 @@ struct Row {
 
 Row classify(const ir::Op& op, const compiler::Environment& environment, bool executorch) {
   Row row;
-  const bool has = !op.kernel.empty() && (executorch ? compiler::executorch_has_kernel(op.kernel) : environment.has_kernel(op.kernel));
-  row.kernel = has ? op.kernel : "";
-  if (!op.known) {
-    row.how = "unsupported";
-  } else if (op.is_view() || op.has(ir::kAlias)) {
-    row.how = "view";
-  } else if (has) {
-    row.how = "kernel";
-  } else if (op.has(ir::kRegion)) {
-    row.how = emit::is_control_flow(op.name) ? "control flow" : "unsupported";
-  } else {
-    row.how = op.def.decompose != nullptr ? "decomposed" : "unsupported";
-  }
+  const How how = how_of(op, environment, executorch);
+  row.how = std::string(how_text(how));
+  if (how == How::kKernel) row.kernel = op.kernel;
   return row;
 }
 
@@ -85,6 +76,11 @@ Result<int> run(const Arguments& a) {
   if (profile != "pteron" && profile != "executorch") return Status(Code::kInvalidInput, str_cat("--profile is pteron or executorch, found '", profile, "'"));
   const bool executorch = profile == "executorch";
   PTERON_ASSIGN(const Session session, Session::create());
+  if (a.flag("coverage") || a.flag("unsupported")) {
+    const auto text = a.flag("coverage") ? coverage_text(session.catalog(), session.environment()) : unsupported_text(session.catalog(), session.environment());
+    std::fputs(text.c_str(), stdout);
+    return 0;
+  }
   std::map<std::string, Row> rows;
   const bool model = !a.positionals().empty();
   if (model) {

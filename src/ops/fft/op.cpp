@@ -1,6 +1,7 @@
 // Fourier transforms for the compiler: everything becomes _fft_r2c, _fft_c2c or _fft_c2r with resized inputs.
 #include "base/str_cat.h"
 #include "ops/compose.h"
+#include "ops/fft/portable.h"
 
 namespace pteron::ops::fft {
 namespace {
@@ -238,8 +239,8 @@ constexpr OpDef kTable[] = {
     PTERON_FFT("ihfft", kIhfft),
     {.schema = "aten::fft_fftshift(Tensor self, int[1]? dim=None) -> Tensor", .infer = infer_like_self, .decompose = decompose_shift<false>},
     {.schema = "aten::fft_ifftshift(Tensor self, int[1]? dim=None) -> Tensor", .infer = infer_like_self, .decompose = decompose_shift<true>},
-    {.schema = "aten::_fft_c2c(Tensor self, SymInt[] dim, int normalization, bool forward) -> Tensor", .infer = infer_c2c, .kernel = "aten::_fft_c2c.out"},
-    {.schema = "aten::_fft_r2c(Tensor self, int[] dim, int normalization, bool onesided) -> Tensor", .infer = infer_r2c, .kernel = "aten::_fft_r2c.out"},
+    {.schema = "aten::_fft_c2c(Tensor self, SymInt[] dim, int normalization, bool forward) -> Tensor", .infer = infer_c2c, .decompose = portable_c2c, .kernel = "aten::_fft_c2c.out"},
+    {.schema = "aten::_fft_r2c(Tensor self, int[] dim, int normalization, bool onesided) -> Tensor", .infer = infer_r2c, .decompose = portable_r2c, .kernel = "aten::_fft_r2c.out"},
     {.schema = "aten::_fft_c2r(Tensor self, int[] dim, int normalization, SymInt last_dim_size) -> Tensor", .infer = infer_c2r,
      .kernel = "aten::_fft_c2r.out"},
     {.schema = "aten::stft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool normalized=False, "
