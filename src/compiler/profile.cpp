@@ -95,7 +95,22 @@ constexpr std::string_view kComplex[] = {
     "aten::index_select", "aten::mul.Tensor", "aten::sub.Tensor", "aten::sum.dim_IntList",
 };
 
+/// Sums and products have no complex form for tensors of one element.
+bool complex_scalar(const ir::Graph& graph, const ir::Node& node) {
+  const std::string_view name = node.op->name;
+  if (name != "aten::mul.Tensor" && name != "aten::add.Tensor" && name != "aten::sub.Tensor") return false;
+  bool one = false, complex = false;
+  const auto look = [&](ir::ValueId& id) {
+    if (!id.valid()) return;
+    one = one || dim_is(ir::numel_of(graph[id].type.sizes), 1);
+    complex = complex || is_complex(graph[id].type.dtype);
+  };
+  for (ir::Arg arg : node.args) ir::for_each_value(arg, look);
+  return one && complex;
+}
+
 bool complex_beyond(const ir::Graph& graph, const ir::Node& node) {
+  if (complex_scalar(graph, node)) return true;
   if (!node.op->known || node.op->is_view() || std::find(std::begin(kComplex), std::end(kComplex), node.op->name) != std::end(kComplex)) return false;
   bool complex = false;
   const auto look = [&](ir::ValueId& id) { complex = complex || (id.valid() && is_complex(graph[id].type.dtype)); };

@@ -127,8 +127,10 @@ class Fitter {
     return true;
   }
 
-  /// One element: the official product has no complex form for 0-d tensors.
-  ValueId complex_number(Builder& b, double value, DType dtype) {
+  /// The number in every place of `sizes`: the official sums and products have no complex form for tensors of one element.
+  ValueId complex_number(Builder& b, double value, const ir::TensorType& like) { return b.op("aten::expand", {complex_one(b, value, like.dtype), like.sizes}); }
+
+  ValueId complex_one(Builder& b, double value, DType dtype) {
     const std::complex<double> wide(value, 0);
     const std::complex<float> narrow(wide);
     if (dtype == DType::kComplexDouble) return b.constant(dtype, {1}, std::as_bytes(std::span(&wide, 1)), "number");
@@ -144,7 +146,7 @@ class Fitter {
     const auto* self = args.empty() ? nullptr : std::get_if<ValueId>(&args[0]);
     const auto* number = args.size() < 2 ? nullptr : std::get_if<Expr>(&args[1]);
     if (name == "aten::neg") {
-      made.push_back(b.op("aten::mul.Tensor", {*self, complex_number(b, -1, out.dtype)}));
+      made.push_back(b.op("aten::mul.Tensor", {*self, complex_number(b, -1, out)}));
     } else if (name == "aten::mm") {
       const ValueId product = b.op("aten::bmm", {b.op("aten::unsqueeze", {args[0], Expr(0)}), b.op("aten::unsqueeze", {args[1], Expr(0)})});
       made.push_back(b.op("aten::view", {product, out.sizes}));
@@ -154,7 +156,7 @@ class Fitter {
       const int64_t dim = std::get<Expr>(args[1]).value();
       made.push_back(b.op("aten::cat", {parts, Expr(dim < 0 ? dim + static_cast<int64_t>(out.sizes.size()) : dim)}));
     } else if ((name == "aten::mul.Scalar" || name == "aten::add.Scalar" || name == "aten::sub.Scalar") && number != nullptr && ir::is_number(*number)) {
-      std::vector<Arg> given{*self, complex_number(b, ir::number_of(*number), out.dtype)};
+      std::vector<Arg> given{*self, complex_number(b, ir::number_of(*number), out)};
       if (args.size() > 2) given.push_back(args[2]);
       made.push_back(b.op(name.substr(0, 9) + ".Tensor", std::move(given)));
     } else if ((name == "aten::mul.Tensor" || name == "aten::add.Tensor" || name == "aten::sub.Tensor") && mixed(b, args, out.dtype)) {

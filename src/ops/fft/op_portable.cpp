@@ -62,7 +62,7 @@ Ids portable_c2c(Builder& b, const NodeView& n) {
   const std::complex<float> unit32(0, 1);
   const ValueId i = dtype == DType::kComplexDouble ? b.constant(dtype, {1}, std::as_bytes(std::span(&unit, 1)), "i")
                                                    : b.constant(dtype, {1}, std::as_bytes(std::span(&unit32, 1)), "i");
-  const ValueId sum = f.add(part(0), f.mul(part(1), i));
+  const ValueId sum = f.add(part(0), f.mul(part(1), f.expand(i, f.sizes(x))));  // no official product with a complex tensor of one element
   return {forward ? sum : b.op("aten::conj_physical", {sum})};
 }
 

@@ -205,24 +205,6 @@ constexpr OpDef viewing(std::string_view schema) {
   return composite<fn>(schema, decompose_to_view<fn>);
 }
 
-/// real and imag: every other number of the pairs.
-Status infer_part(InferContext& c) {
-  const TensorType& self = c.type("self");
-  if (!is_complex(self.dtype)) {
-    if (c.op().schema.name == "aten::imag") return Status(Code::kInvalidInput, "imag of a real tensor");
-    c.add(self);
-    return ok_status();
-  }
-  c.add(real_dtype(self.dtype), self.sizes);
-  return ok_status();
-}
-Ids decompose_part(ir::Builder& b, const NodeView& n) {
-  const ValueId self = n.value("self");
-  if (!is_complex(n.type("self").dtype)) return {self};
-  const int64_t which = n.op().schema.name == "aten::imag" ? 1 : 0;
-  return {b.op("aten::select.int", {b.op("aten::view_as_real", {self}), Expr(-1), Expr(which)})};
-}
-
 constexpr OpDef kTable[] = {
     core<shape_view>("aten::view(Tensor(a) self, SymInt[] size) -> Tensor(a)", "aten::view_copy.out"),
     core<shape_permuted<dims_of_permute>>("aten::permute(Tensor(a) self, int[] dims) -> Tensor(a)", "aten::permute_copy.out"),
@@ -242,8 +224,6 @@ constexpr OpDef kTable[] = {
      .infer = infer_view_dtype,
      .kernel = "aten::view_copy.dtype_out",
      .view = view_fn<shape_view_dtype>},
-    {.schema = "aten::imag(Tensor(a) self) -> Tensor(a)", .infer = infer_part, .decompose = decompose_part},
-    {.schema = "aten::real(Tensor(a) self) -> Tensor(a)", .infer = infer_part, .decompose = decompose_part},
     {.schema = "aten::view_as_real(Tensor(a) self) -> Tensor(a)",
      .infer = infer_view_as_real,
      .kernel = "aten::view_as_real_copy.out",
