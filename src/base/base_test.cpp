@@ -1,6 +1,8 @@
 // Status, buffers, files and the thread pool.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include <unistd.h>
 
 #include <atomic>
@@ -11,6 +13,7 @@
 
 #include "base/buffer.h"
 #include "base/checked_math.h"
+#include "base/file_writer.h"
 #include "base/mapped_file.h"
 #include "base/str_cat.h"
 #include "base/thread_pool.h"
@@ -117,6 +120,35 @@ TEST(ThreadPool, NeverMoreThreadsThanCpus) {
 }
 
 TEST(StrCat, JoinsEverything) { EXPECT_EQ(str_cat("a", 1, ' ', -2.5, true, std::string("z"), int64_t{1} << 40), "a1 -2.5truez1099511627776"); }
+
+TEST(FileWriter, HasNoNameUntilItIsWholeAndFollowsLinks) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(::testing::TempDir()) / "pteron_file_writer";
+  fs::remove_all(folder);
+  fs::create_directory(folder);
+  const std::byte text[] = {std::byte{'a'}, std::byte{'b'}};
+  {
+    auto writer = FileWriter::create((folder / "file").string());
+    ASSERT_TRUE(writer.ok());
+    EXPECT_TRUE((*writer)->write(text).ok());
+  }
+  EXPECT_TRUE(fs::is_empty(folder));  // dropped without commit
+  auto writer = FileWriter::create((folder / "file").string());
+  ASSERT_TRUE(writer.ok());
+  EXPECT_TRUE((*writer)->write(text).ok());
+  EXPECT_TRUE((*writer)->commit(false).ok());
+  EXPECT_EQ(fs::file_size(folder / "file"), 2u);
+  fs::create_symlink("file", folder / "link");
+  auto through = FileWriter::create((folder / "link").string());
+  ASSERT_TRUE(through.ok());
+  EXPECT_TRUE((*through)->commit(false).ok());
+  EXPECT_TRUE(fs::is_symlink(folder / "link"));
+  EXPECT_EQ(fs::file_size(folder / "file"), 0u);
+  fs::create_symlink("nothing", folder / "loose");
+  EXPECT_EQ(FileWriter::create((folder / "loose").string()).status().code(), Code::kIo);
+  EXPECT_EQ(FileWriter::create("/dev/full").status().code(), Code::kIo);
+  fs::remove_all(folder);
+}
 
 }  // namespace
 }  // namespace pteron

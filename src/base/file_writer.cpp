@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/checked_math.h"
@@ -31,29 +32,50 @@ std::string folder_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-/// Opens a new file beside `path`; tries other names if one is taken (an earlier process may have died).
-int open_temporary(const std::string& path, std::string* temporary) {
+/// Calls make(name) with names beside `path` until one is free (an earlier process may have died); its result, -1 with errno else.
+template <typename Make>
+int with_temporary_name(const std::string& path, std::string* temporary, Make&& make) {
   for (int attempt = 0; attempt < 100; ++attempt) {
     *temporary = str_cat(path, ".tmp.", static_cast<int64_t>(::getpid()), ".", attempt);
-    const int fd = ::open(temporary->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (fd >= 0 || errno != EEXIST) return fd;
+    const int made = make(temporary->c_str());
+    if (made >= 0 || errno != EEXIST) return made;
   }
   return -1;
+}
+
+/// A file without a name in the folder of `path`: a killed process leaves nothing. -1 where the system has no such files.
+int open_nameless(const std::string& path) {
+  if (::access("/proc/self/fd", X_OK) != 0) return -1;
+  return ::open(folder_of(path).c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0644);
+}
+
+/// What a symbolic link names; other paths as they are.
+/// Errors: kIo (not a regular file, a link to nothing).
+Result<std::string> target_of(const std::string& path) {
+  struct stat link, info;
+  if (::lstat(path.c_str(), &link) != 0) return path;
+  if (::stat(path.c_str(), &info) != 0) return Status(Code::kIo, str_cat("cannot write ", path, ": it is a link to nothing"));
+  if (S_ISDIR(info.st_mode)) return Status(Code::kIo, str_cat("cannot write ", path, ": it is a folder"));
+  if (!S_ISREG(info.st_mode)) return Status(Code::kIo, str_cat("cannot write ", path, ": it is not a regular file"));
+  if (!S_ISLNK(link.st_mode)) return path;
+  char* real = ::realpath(path.c_str(), nullptr);
+  if (real == nullptr) return system_error("cannot follow", path);
+  std::string target(real);
+  std::free(real);
+  return target;
 }
 
 }  // namespace
 
 Result<std::unique_ptr<FileWriter>> FileWriter::create(const std::string& path) {
-  struct stat info;
-  if (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
-    return Status(Code::kIo, str_cat("cannot write ", path, ": it is a folder"));
-  }
   std::unique_ptr<FileWriter> writer(new FileWriter());
-  writer->path_ = path;
+  PTERON_ASSIGN(writer->path_, target_of(path));
   PTERON_ASSIGN(writer->pending_, Buffer::create(kPendingBytes));
+  writer->fd_ = open_nameless(writer->path_);
+  if (writer->fd_ >= 0) return writer;
   std::string temporary;
-  writer->fd_ = open_temporary(path, &temporary);
-  if (writer->fd_ < 0) return system_error("cannot create", temporary);
+  writer->fd_ = with_temporary_name(writer->path_, &temporary, [](const char* name) { return ::open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644); });
+  if (writer->fd_ < 0) return system_error("cannot create", path);
   writer->temporary_ = std::move(temporary);
   return writer;
 }
@@ -69,7 +91,7 @@ Status FileWriter::write_through(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t n = ::write(fd_, bytes.data(), std::min(bytes.size(), kWriteBytes));
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return system_error("cannot write", temporary_);
+    if (n <= 0) return system_error("cannot write", path_);
     bytes = bytes.subspan(static_cast<size_t>(n));
   }
   return ok_status();
@@ -93,8 +115,15 @@ Status FileWriter::write(std::span<const std::byte> bytes) {
 
 Status FileWriter::commit(bool sync) {
   PTERON_TRY(flush());
-  if (sync && ::fsync(fd_) != 0) return system_error("cannot sync", temporary_);
-  if (::close(std::exchange(fd_, -1)) != 0) return system_error("cannot close", temporary_);
+  if (sync && ::fsync(fd_) != 0) return system_error("cannot sync", path_);
+  if (temporary_.empty()) {
+    std::string temporary;
+    const std::string source = str_cat("/proc/self/fd/", fd_);
+    const int linked = with_temporary_name(path_, &temporary, [&](const char* name) { return ::linkat(AT_FDCWD, source.c_str(), AT_FDCWD, name, AT_SYMLINK_FOLLOW); });
+    if (linked != 0) return system_error("cannot create", path_);
+    temporary_ = std::move(temporary);
+  }
+  if (::close(std::exchange(fd_, -1)) != 0) return system_error("cannot close", path_);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) return system_error("cannot rename to", path_);
   temporary_.clear();
   if (!sync) return ok_status();

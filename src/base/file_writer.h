@@ -8,7 +8,8 @@
 
 namespace pteron {
 
-/// Writes to a temporary file beside `path`; commit() renames it, destruction without commit removes it.
+/// Writes to a file without a name in the folder of `path` (one with a temporary name where the system has no nameless files); commit() gives
+/// it its name, destruction without commit removes it. A symbolic link is followed: the file it names is replaced.
 /// Threads: one thread at a time.
 class FileWriter final : public ByteSink {
  public:
@@ -16,8 +17,8 @@ class FileWriter final : public ByteSink {
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
 
-  /// Creates the temporary file in the folder of `path`.
-  /// Errors: kIo (with the path and the system's reason).
+  /// Creates the file in the folder of `path`.
+  /// Errors: kIo (with the path and the system's reason; what is there already is no regular file).
   static Result<std::unique_ptr<FileWriter>> create(const std::string& path);
   Status reserve(uint64_t total_bytes) override;
   Status write(std::span<const std::byte> bytes) override;

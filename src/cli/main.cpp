@@ -1,4 +1,5 @@
 // Entry of the command line tool: finds the verb, runs it, prints errors, gives the exit code.
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
@@ -61,5 +62,6 @@ int main(int argc, char** argv) {
     std::fputs("pteron: error: out of memory\n", stderr);
     std::_Exit(7);
   });
+  std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is an error of the write, which cleans up
   return pteron::cli::run_main({argv + 1, argv + argc});
 }

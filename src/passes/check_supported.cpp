@@ -5,6 +5,7 @@
 #include "base/str_cat.h"
 #include "passes/alias_ops.h"
 #include "passes/passes.h"
+#include "tensor/dtype.h"
 
 namespace pteron::passes {
 
@@ -20,20 +21,25 @@ struct Missing {
 };
 
 /// Why a node cannot run; empty if it can.
-std::string problem_of(const Node& node, const HasKernel& has_kernel) {
+std::string problem_of(const Graph& graph, const Node& node, const HasKernel& has_kernel) {
   const ir::Op& op = *node.op;
   if (!op.known && op.functional == nullptr) return "unknown operator";
   if (op.functional != nullptr) return "writes in place";
   if (op.is_view() || op.has(ir::kAlias)) return {};
   if (op.has(ir::kRegion)) return has_kernel(op.name) ? std::string() : "control flow";
   if (op.kernel.empty()) return "no kernel";
+  if (op.name == "aten::_to_copy") {  // there are no conversions from and to 8-bit floats and half complex numbers
+    const DType from = graph[std::get<ir::ValueId>(node.args[0])].type.dtype, to = graph[node.outputs[0]].type.dtype;
+    const auto bare = [](DType t) { return is_float8(t) || t == DType::kComplexHalf; };
+    if (from != to && (bare(from) || bare(to))) return str_cat("no conversion from ", dtype_name(from), " to ", dtype_name(to));
+  }
   return has_kernel(op.kernel) ? std::string() : str_cat("no kernel ", op.kernel);
 }
 
 void collect(const Graph& graph, const HasKernel& has_kernel, std::map<std::string, Missing>* missing) {
   for (const ir::NodeId id : graph.order) {
     const Node& node = graph[id];
-    std::string why = problem_of(node, has_kernel);
+    std::string why = problem_of(graph, node, has_kernel);
     if (!why.empty()) {
       Missing& entry = (*missing)[node.op->name];
       if (entry.count++ == 0) {

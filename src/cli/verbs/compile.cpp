@@ -254,6 +254,7 @@ Result<int> run(const Arguments& a) {
     std::printf("# after %s\n%s\n", std::string(pass).c_str(), std::string(text).c_str());
   };
   const bool check_text = a.flag("check-text");
+  if (a.has("output") && a.value("output").empty()) return usage_error("--output names no file");
   std::string output = a.value("output");
   if (output.empty()) {
     const std::string& first = options.methods[0].path;
@@ -267,6 +268,7 @@ Result<int> run(const Arguments& a) {
   PTERON_ASSIGN(Session session, Session::create(a.list("kernels")));
   PTERON_ASSIGN(options.backends, session.backends(backends));
   options.strict = a.flag("strict");
+  if (options.strict && options.backends.empty()) return usage_error("--strict needs a --backend that takes all nodes");
   Status text_status;
   if (check_text) {
     options.dump_after = steps;

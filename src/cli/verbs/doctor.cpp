@@ -45,7 +45,7 @@ Result<int> run(const Arguments& a) {
   }
   std::printf("pteron %s: %zu operators, %zu portable kernels\nCPUs that this process may use: %d\n", std::string(version()).c_str(), operators, kernels, usable_cpu_count());
   for (const Feature& f : features) std::printf("%-8s %s\n", f.name, f.present ? "yes" : "no");
-  std::printf(enough ? "backends: portable\n" : "this processor lacks AVX2 or FMA, which this build needs\n");
+  std::printf(enough ? "backends: portable, cpu\n" : "this processor lacks AVX2 or FMA, which this build needs\n");
   return enough ? 0 : 6;
 }
 

@@ -1,5 +1,6 @@
 // pteron run: one or several calls of a method, tensors from and to files.
 #include <algorithm>
+#include <cstdio>
 #include <map>
 
 #include "base/str_cat.h"
@@ -23,16 +24,42 @@ constexpr Option kOptions[] = {
     {"no-map", "", OptionKind::kFlag, "", "read files into memory instead of mapping them"},
 };
 
+/// Usage errors print a line and exit 2.
+Result<int> usage_error(const std::string& text) {
+  std::fprintf(stderr, "pteron run: %s\n", text.c_str());
+  return 2;
+}
+
+/// What would be overwritten by mistake; empty if nothing.
+std::string output_problem(const Arguments& a, const std::vector<std::string>& outputs) {
+  std::vector<std::string> read = a.list("inputs");
+  for (const std::string& data : a.list("data")) read.push_back(data);
+  read.push_back(a.positionals()[0]);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    for (const std::string& path : read) {
+      if (same_file(outputs[i], path)) return str_cat("the output ", outputs[i], " is the input ", path, "; name another file");
+    }
+    for (size_t k = 0; k < i; ++k) {
+      if (same_file(outputs[i], outputs[k])) return str_cat("the output ", outputs[i], " is named twice");
+    }
+  }
+  return {};
+}
+
 Result<int> run(const Arguments& a) {
   PTERON_ASSIGN(LoadOptions load, load_options(a));
   StderrLog log(a.flag("quiet") ? LogLevel::kError : LogLevel::kWarning);
   load.log = &log;
   const std::vector<std::string> inputs = a.list("inputs"), outputs = a.list("outputs");
-  if (outputs.size() > std::max<size_t>(inputs.size(), 1)) return Status(Code::kInvalidInput, str_cat(outputs.size(), " --outputs for ", inputs.size(), " --inputs"));
+  const size_t call_count = std::max({inputs.size(), size_t{1}, a.list("method").size()});
+  if (!outputs.empty() && outputs.size() != call_count) {
+    return usage_error(str_cat(outputs.size(), " --outputs for ", call_count, call_count == 1 ? " call" : " calls", "; give one for each, or none to print results"));
+  }
   const std::string& path = a.positionals()[0];
+  if (const std::string problem = output_problem(a, outputs); !problem.empty()) return Status(Code::kInvalidInput, problem);
   PTERON_ASSIGN(std::shared_ptr<Program> program, Program::load(path, load));
   const std::vector<std::string> names = a.list("method");
-  const size_t calls = std::max({inputs.size(), size_t{1}, names.size()});
+  const size_t calls = call_count;
   if (names.size() > 1 && !inputs.empty() && names.size() != inputs.size()) {
     return Status(Code::kInvalidInput, str_cat(names.size(), " --method for ", inputs.size(), " --inputs"));
   }
