@@ -229,7 +229,7 @@ Ids decompose_broadcast_tensors(Builder& b, const NodeView& n) {
 
 bool swaps_first_two(const NodeView& n) { return n.has("indexing") && n.text("indexing") == "xy" && n.values("tensors").size() >= 2; }
 
-/// Sizes of meshgrid's results before "xy" swaps the first two dims.
+/// Sizes of meshgrid's results; "xy" swaps the first two tensors (and their results back), so the sizes too.
 Result<std::vector<Expr>> mesh_sizes(const NodeView& n, Ids& ids) {
   ids = n.values("tensors");
   if (ids.size() > kMaxRank) return Status(Code::kUnsupported, str_cat("meshgrid of ", ids.size(), " tensors"));
@@ -244,8 +244,7 @@ Result<std::vector<Expr>> mesh_sizes(const NodeView& n, Ids& ids) {
 
 Status infer_meshgrid(InferContext& c) {
   Ids ids;
-  PTERON_ASSIGN(std::vector<Expr> sizes, mesh_sizes(c, ids));
-  if (swaps_first_two(c)) std::swap(sizes[0], sizes[1]);
+  PTERON_ASSIGN(const std::vector<Expr> sizes, mesh_sizes(c, ids));
   for (const ValueId id : c.values("tensors")) c.add(c.type(id).dtype, sizes);
   return ok_status();
 }
@@ -256,14 +255,10 @@ Ids decompose_meshgrid(Builder& b, const NodeView& n) {
     b.fail(std::move(sizes).status());
     return {};
   }
-  std::vector<int64_t> order(sizes->size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
-  if (swaps_first_two(n)) std::swap(order[0], order[1]);
   for (size_t i = 0; i < ids.size(); ++i) {
     std::vector<Expr> one(sizes->size(), Expr(1));
     one[i] = (*sizes)[i];
     ids[i] = b.op("aten::expand", {view::view_to(b, ids[i], std::move(one)), *sizes, b.boolean(false)});
-    ids[i] = view::permute_to(b, ids[i], order);
   }
   if (swaps_first_two(n)) std::swap(ids[0], ids[1]);
   return ids;
