@@ -82,6 +82,11 @@ Status LazyFile::commit(bool sync) {
   return writer_->commit(sync);
 }
 
+int usage_error(std::string_view verb, std::string_view text) {
+  std::fprintf(stderr, "pteron %s: %s\n", std::string(verb).c_str(), std::string(text).c_str());
+  return 2;
+}
+
 std::vector<std::string> split_list(const std::vector<std::string>& values) {
   std::vector<std::string> out;
   for (const std::string& value : values) {

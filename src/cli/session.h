@@ -67,6 +67,8 @@ class LazyFile final : public ByteSink {
   uint64_t size_ = 0;
 };
 
+/// Prints a line about wrong usage of a verb to stderr; gives the exit code 2.
+int usage_error(std::string_view verb, std::string_view text);
 /// "a,b" and "c" to a, b, c.
 std::vector<std::string> split_list(const std::vector<std::string>& values);
 /// A non-negative decimal number. Errors: kInvalidInput naming the option.

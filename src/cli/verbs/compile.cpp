@@ -120,12 +120,6 @@ Status read_constants(const Arguments& a, compiler::CompileOptions* options) {
   return ok_status();
 }
 
-/// Usage errors print a line and exit 2.
-Result<int> usage_error(std::string_view text) {
-  std::fprintf(stderr, "pteron compile: %s\n", std::string(text).c_str());
-  return 2;
-}
-
 std::string megabytes(uint64_t bytes) {
   char text[40];
   std::snprintf(text, sizeof text, bytes < 1000000 ? "%.1f KB" : "%.1f MB", static_cast<double>(bytes) / (bytes < 1000000 ? 1e3 : 1e6));
@@ -220,41 +214,41 @@ Result<int> run(const Arguments& a) {
   PTERON_TRY(read_methods(a, &options));
   PTERON_TRY(read_constants(a, &options));
   options.shared_states = split_list(a.list("share-state"));
-  if (options.methods.empty()) return usage_error("name a MODEL.pt2, or methods with --method NAME=FILE");
+  if (options.methods.empty()) return usage_error("compile", "name a MODEL.pt2, or methods with --method NAME=FILE");
   const std::string profile = a.value("profile", "pteron");
-  if (profile != "pteron" && profile != "executorch") return usage_error(str_cat("--profile is pteron or executorch, found '", profile, "'"));
+  if (profile != "pteron" && profile != "executorch") return usage_error("compile", str_cat("--profile is pteron or executorch, found '", profile, "'"));
   options.profile = profile == "executorch" ? compiler::Profile::kExecutorch : compiler::Profile::kPteron;
   const std::vector<std::string> backends = split_list(a.list("backend"));
   if (options.profile == compiler::Profile::kExecutorch && std::any_of(backends.begin(), backends.end(), [](const std::string& b) { return b != "portable"; })) {
-    return usage_error("--backend: the official runtime has none of our backends; leave it out with --profile executorch");
+    return usage_error("compile", "--backend: the official runtime has none of our backends; leave it out with --profile executorch");
   }
   PTERON_TRY(read_size_bounds(a, &options));
   PTERON_ASSIGN(options.alignment_bytes, parse_number(a.value("alignment", "64"), "--alignment"));
   if (options.alignment_bytes < 16 || options.alignment_bytes > 4096 || (options.alignment_bytes & (options.alignment_bytes - 1)) != 0) {
-    return usage_error("--alignment is a power of two from 16 to 4096");
+    return usage_error("compile", "--alignment is a power of two from 16 to 4096");
   }
   options.stop_after = a.value("stop-after");
   options.dump_after = split_list(a.list("dump-after"));
   options.disabled = split_list(a.list("disable"));
   const std::vector<std::string> steps = all_steps();
   for (const std::string& pass : options.disabled) {
-    if (passes::find_pass(pass) == nullptr) return usage_error(str_cat("--disable: no pass '", pass, "'; pteron opt --list prints them"));
+    if (passes::find_pass(pass) == nullptr) return usage_error("compile", str_cat("--disable: no pass '", pass, "'; pteron opt --list prints them"));
   }
   for (const std::string& step : options.dump_after) {
-    if (std::ranges::find(steps, step) == steps.end()) return usage_error(str_cat("--dump-after: no phase or pass '", step, "'; --list-phases and pteron opt --list print them"));
+    if (std::ranges::find(steps, step) == steps.end()) return usage_error("compile", str_cat("--dump-after: no phase or pass '", step, "'; --list-phases and pteron opt --list print them"));
   }
   const std::string verify = a.value("verify", "phase");
-  if (verify != "each" && verify != "phase" && verify != "off") return usage_error(str_cat("--verify is each, phase or off, found '", verify, "'"));
+  if (verify != "each" && verify != "phase" && verify != "off") return usage_error("compile", str_cat("--verify is each, phase or off, found '", verify, "'"));
   options.verify = verify == "each" ? compiler::VerifyLevel::kEach : verify == "off" ? compiler::VerifyLevel::kOff : compiler::VerifyLevel::kPhase;
   if (!options.stop_after.empty()) {
     const auto phases = compiler::phase_names();
-    if (std::find(phases.begin(), phases.end(), options.stop_after) == phases.end()) return usage_error(str_cat("--stop-after: no phase '", options.stop_after, "'"));
+    if (std::find(phases.begin(), phases.end(), options.stop_after) == phases.end()) return usage_error("compile", str_cat("--stop-after: no phase '", options.stop_after, "'"));
   }
   options.dump = [](std::string_view pass, std::string_view text) {
     std::printf("# after %s\n%s\n", std::string(pass).c_str(), std::string(text).c_str());
   };
   const bool check_text = a.flag("check-text");
-  if (a.has("output") && a.value("output").empty()) return usage_error("--output names no file");
+  if (a.has("output") && a.value("output").empty()) return usage_error("compile", "--output names no file");
   std::string output = a.value("output");
   if (output.empty()) {
     const std::string& first = options.methods[0].path;
@@ -268,7 +262,7 @@ Result<int> run(const Arguments& a) {
   PTERON_ASSIGN(Session session, Session::create(a.list("kernels")));
   PTERON_ASSIGN(options.backends, session.backends(backends));
   options.strict = a.flag("strict");
-  if (options.strict && options.backends.empty()) return usage_error("--strict needs a --backend that takes all nodes");
+  if (options.strict && options.backends.empty()) return usage_error("compile", "--strict needs a --backend that takes all nodes");
   Status text_status;
   if (check_text) {
     options.dump_after = steps;

@@ -23,10 +23,7 @@ Result<int> run(const Arguments& a) {
     for (const passes::Pass& pass : passes::all_passes()) std::printf("%-18s %s\n", std::string(pass.name).c_str(), std::string(pass.summary).c_str());
     return 0;
   }
-  if (a.positionals().empty()) {
-    std::fprintf(stderr, "pteron opt: name a FILE.ir, or give --list\n");
-    return 2;
-  }
+  if (a.positionals().empty()) return usage_error("opt", "name a FILE.ir, or give --list");
   PTERON_ASSIGN(const Session session, Session::create());
   PTERON_ASSIGN(const std::shared_ptr<FileBytes> file, FileBytes::map(a.positionals()[0]));
   const auto bytes = file->bytes();

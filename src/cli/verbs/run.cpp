@@ -24,12 +24,6 @@ constexpr Option kOptions[] = {
     {"no-map", "", OptionKind::kFlag, "", "read files into memory instead of mapping them"},
 };
 
-/// Usage errors print a line and exit 2.
-Result<int> usage_error(const std::string& text) {
-  std::fprintf(stderr, "pteron run: %s\n", text.c_str());
-  return 2;
-}
-
 /// What would be overwritten by mistake; empty if nothing.
 std::string output_problem(const Arguments& a, const std::vector<std::string>& outputs) {
   std::vector<std::string> read = a.list("inputs");
@@ -51,15 +45,14 @@ Result<int> run(const Arguments& a) {
   StderrLog log(a.flag("quiet") ? LogLevel::kError : LogLevel::kWarning);
   load.log = &log;
   const std::vector<std::string> inputs = a.list("inputs"), outputs = a.list("outputs");
-  const size_t call_count = std::max({inputs.size(), size_t{1}, a.list("method").size()});
-  if (!outputs.empty() && outputs.size() != call_count) {
-    return usage_error(str_cat(outputs.size(), " --outputs for ", call_count, call_count == 1 ? " call" : " calls", "; give one for each, or none to print results"));
+  const std::vector<std::string> names = a.list("method");
+  const size_t calls = std::max({inputs.size(), size_t{1}, names.size()});
+  if (!outputs.empty() && outputs.size() != calls) {
+    return usage_error("run", str_cat(outputs.size(), " --outputs for ", calls, calls == 1 ? " call" : " calls", "; give one for each, or none to print results"));
   }
   const std::string& path = a.positionals()[0];
   if (const std::string problem = output_problem(a, outputs); !problem.empty()) return Status(Code::kInvalidInput, problem);
   PTERON_ASSIGN(std::shared_ptr<Program> program, Program::load(path, load));
-  const std::vector<std::string> names = a.list("method");
-  const size_t calls = call_count;
   if (names.size() > 1 && !inputs.empty() && names.size() != inputs.size()) {
     return Status(Code::kInvalidInput, str_cat(names.size(), " --method for ", inputs.size(), " --inputs"));
   }

@@ -64,8 +64,7 @@ class Fuser {
   Result<Rewrite> visit(Builder& builder, NodeId id, std::vector<ValueId>& replacements) {
     const Node& node = graph_[id];
     const NodeView view(graph_, *node.op, node.args);
-    ValueId made;
-    if (!made.valid()) made = product(builder, view);
+    ValueId made = product(builder, view);
     if (!made.valid()) made = convolution(builder, view);
     if (!made.valid()) made = sum(builder, view, node);
     if (!made.valid()) made = activated(builder, view);
