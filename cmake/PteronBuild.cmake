@@ -51,6 +51,16 @@ function(pteron_room name)
   target_link_libraries(${name} PUBLIC pteron_library_options ${ROOM_DEPENDS})
 endfunction()
 
+# pteron_unity(TARGET SIZE [sources...]): compiles SIZE sources at a time, since most of the time goes into headers; the named ones stay alone.
+# -DPTERON_UNITY=OFF compiles every file for itself.
+option(PTERON_UNITY "compile several sources of a room as one" ON)
+function(pteron_unity target size)
+  if(PTERON_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${size})
+    set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
+endfunction()
+
 # pteron_read_inc(FILE MACRO OUT): the names in lines MACRO(name); fails if unsorted, or if listed and present folders differ.
 function(pteron_read_inc file macro out)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
