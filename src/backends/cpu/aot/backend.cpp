@@ -32,6 +32,7 @@ class CpuBackend final : public backends::Backend {
 
   Result<CompiledGroup> compile(ir::Method& group, const GroupContext& context) const override {
     PTERON_TRY(fuse(group.graph, engine_).status());
+    PTERON_TRY(fuse_pointwise(group.graph, engine_).status());
     PTERON_TRY(passes::dce(group.graph, *context.catalog).status());
     PTERON_TRY(choose_layouts(group.graph));
     PTERON_TRY(ir::verify(group.graph, ir::Dialect::kProfile));

@@ -3,6 +3,7 @@
 #include "base/str_cat.h"
 #include "ir/builder.h"
 #include "ops/conv/shape.h"
+#include "ops/infer.h"
 
 namespace pteron::cpu {
 namespace {
@@ -31,12 +32,24 @@ Status infer_conv2d(InferContext& c) {
   return ok_status();
 }
 
+Status infer_pointwise(InferContext& c) {
+  std::vector<Expr> sizes = c.type("self").sizes;
+  for (const ir::ValueId other : c.values("others")) {
+    const std::vector<Expr> before = sizes;
+    PTERON_TRY(ops::broadcast_exprs(before, c.type(other).sizes, &sizes));
+  }
+  c.add(ops::elementwise_type(c, c.dtype("dtype", DType::kFloat32), std::move(sizes), {"self"}));
+  return ok_status();
+}
+
 constexpr ir::OpDef kRows[] = {
     {.schema = "pteron_cpu::linear(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, str activation, float low, float high) -> Tensor",
      .infer = infer_linear, .kernel = "pteron_cpu::linear.out"},
     {.schema = "pteron_cpu::conv2d(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, int[] stride, int[] padding, int[] dilation, int groups, "
                "str activation, float low, float high) -> Tensor",
      .infer = infer_conv2d, .kernel = "pteron_cpu::conv2d.out"},
+    {.schema = "pteron_cpu::pointwise(Tensor self, Tensor[] others, str program, ScalarType dtype) -> Tensor", .infer = infer_pointwise,
+     .kernel = "pteron_cpu::pointwise.out", .flags = ir::kInPlace},
 };
 
 }  // namespace

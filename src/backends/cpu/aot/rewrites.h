@@ -7,12 +7,15 @@
 
 namespace pteron::cpu {
 
-/// Rows of the engine's own operators: pteron_cpu::linear, pteron_cpu::conv2d.
+/// Rows of the engine's own operators: pteron_cpu::linear, pteron_cpu::conv2d, pteron_cpu::pointwise.
 std::span<const ir::OpDef> operators();
 
 /// Products and convolutions with constant float32 weights become the engine's operators, with bias, a residual that is added to the sum, and
 /// the activation behind it. `engine` holds operators().
 Result<bool> fuse(ir::Graph& graph, const ir::Catalog& engine);
+
+/// Elementwise operators in float become pteron_cpu::pointwise, chains of them one. The nodes that are not used any more stay for dce.
+Result<bool> fuse_pointwise(ir::Graph& graph, const ir::Catalog& engine);
 
 /// Convolutions give channels-last images, and so does what follows them as long as it keeps the images' rank.
 Status choose_layouts(ir::Graph& graph);

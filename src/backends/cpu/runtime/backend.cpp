@@ -23,6 +23,7 @@ runtime::KernelTable make_table() {
   runtime::KernelTable table = ops::portable_kernels();
   table.add(linear_kernels());
   table.add(conv_kernels());
+  table.add(pointwise_kernels());
   return table;
 }
 

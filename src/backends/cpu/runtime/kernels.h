@@ -9,5 +9,6 @@ namespace pteron::cpu {
 
 std::span<const runtime::Kernel> linear_kernels();
 std::span<const runtime::Kernel> conv_kernels();
+std::span<const runtime::Kernel> pointwise_kernels();
 
 }  // namespace pteron::cpu

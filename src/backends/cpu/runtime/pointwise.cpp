@@ -1,0 +1,478 @@
+// pteron_cpu::pointwise: a chain of elementwise operators in one pass over memory. A program of instructions on registers of a few hundred floats
+// that stay in the first-level cache runs over blocks of the result; operands are read where they lie, broadcast, strided or of another dtype.
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+#include "backends/cpu/pointwise_program.h"
+#include "backends/cpu/runtime/kernels.h"
+#include "backends/cpu/runtime/pointwise_ops.h"
+#include "base/str_cat.h"
+#include "ops/elementwise.h"
+#include "tensor/dim_math.h"
+
+namespace pteron::cpu {
+namespace {
+
+using runtime::KernelContext;
+using runtime::KernelLoad;
+using runtime::KernelState;
+using runtime::Tensor;
+using runtime::TensorList;
+using runtime::Value;
+
+constexpr int64_t kBlock = 512;
+constexpr int kMaxRegisters = 24;
+/// Elements times instructions worth a thread.
+constexpr int64_t kGrain = 1 << 17;
+
+struct OpInfo {
+  std::string_view name;
+  int operands;
+};
+constexpr OpInfo kOps[] = {
+#define POINTWISE(name, operands) {#name, operands},
+#include "backends/cpu/pointwise_ops.inc"
+#undef POINTWISE
+};
+
+/// Where an operand comes from: an input, a register, or a number.
+struct Operand {
+  enum class Kind : uint8_t { kInput, kRegister, kValue } kind = Kind::kRegister;
+  int index = 0;  ///< of the input or register; of a number, the register that holds it where one is needed
+  float value = 0;
+};
+struct Instruction {
+  PointwiseFn fn = nullptr;
+  float value = 0;
+  Operand operands[3];
+  int count = 0;   ///< of operands
+  int target = 0;  ///< register
+};
+struct PointwiseState final : KernelState {
+  std::vector<Instruction> code;
+  std::vector<Operand> numbers;  ///< registers that hold a number all along
+  int registers = 0;
+  int inputs = 0;
+};
+
+/// Reads and checks one program. Values are numbered: inputs, then one per instruction.
+class Loader {
+ public:
+  Loader(std::string_view text, int inputs) : rest_(text), inputs_(inputs) {}
+
+  Result<std::shared_ptr<const KernelState>> run() {
+    auto made = std::make_shared<PointwiseState>();
+    made->inputs = inputs_;
+    while (!rest_.empty()) {
+      if (code_.size() == kMaxPointwiseCode) return bad("too many instructions");
+      PTERON_TRY(instruction(until(';')));
+    }
+    if (code_.empty()) return bad("it is empty");
+    PTERON_TRY(assign_registers(*made));
+    choose_functions();
+    made->code = std::move(code_);
+    made->registers = registers_;
+    return std::shared_ptr<const KernelState>(std::move(made));
+  }
+
+ private:
+  Status bad(std::string_view why) const { return Status(Code::kInvalidFile, str_cat("pointwise program, instruction ", code_.size(), ": ", why)); }
+
+  std::string_view until(char end) {
+    const size_t at = std::min(rest_.find(end), rest_.size());
+    const std::string_view word = rest_.substr(0, at);
+    rest_.remove_prefix(std::min(at + 1, rest_.size()));
+    return word;
+  }
+
+  Status instruction(std::string_view text) {
+    const size_t space = std::min(text.find(' '), text.size());
+    const auto* op = std::ranges::find(kOps, text.substr(0, space), &OpInfo::name);
+    if (op == std::end(kOps)) return bad(str_cat("'", text.substr(0, space), "' is no instruction"));
+    text.remove_prefix(std::min(space + 1, text.size()));
+    Instruction made;
+    while (!text.empty()) {
+      const size_t end = std::min(text.find(' '), text.size());
+      if (made.count == 3) return bad("too many operands");
+      PTERON_TRY(operand(text.substr(0, end), &made.operands[made.count++]));
+      text.remove_prefix(std::min(end + 1, text.size()));
+    }
+    if (made.count != op->operands) return bad(str_cat(op->name, " has ", op->operands, " operands, found ", made.count));
+    ops_.push_back(static_cast<size_t>(op - std::begin(kOps)));
+    code_.push_back(made);
+    return ok_status();
+  }
+
+  Status operand(std::string_view word, Operand* out) const {
+    const bool is_value = word.starts_with('#');
+    if (is_value) word.remove_prefix(1);
+    uint32_t number = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number, is_value ? 16 : 10);
+    if (error != std::errc() || end != word.data() + word.size()) return bad(str_cat("'", word, "' is no operand"));
+    if (is_value) {
+      *out = {Operand::Kind::kValue, -1, std::bit_cast<float>(number)};
+      return ok_status();
+    }
+    if (number >= static_cast<uint32_t>(inputs_) + code_.size()) return bad(str_cat("value ", number, " does not exist yet"));
+    const int index = static_cast<int>(number);
+    *out = index < inputs_ ? Operand{Operand::Kind::kInput, index, 0} : Operand{Operand::Kind::kRegister, index - inputs_, 0};
+    return ok_status();
+  }
+
+  /// Registers for numbers that need one, then for results, each free again after its last use.
+  Status assign_registers(PointwiseState& made) {
+    std::vector<int> last(code_.size(), -1), place(code_.size(), -1), free;
+    last.back() = static_cast<int>(code_.size());
+    for (size_t i = 0; i < code_.size(); ++i) {
+      for (Operand& operand : std::span(code_[i].operands, static_cast<size_t>(code_[i].count))) {
+        if (operand.kind == Operand::Kind::kRegister) last[static_cast<size_t>(operand.index)] = static_cast<int>(i);
+        if (operand.kind != Operand::Kind::kValue || is_immediate(code_[i])) continue;
+        operand.index = registers_++;
+        made.numbers.push_back(operand);
+      }
+    }
+    for (size_t i = 0; i < code_.size(); ++i) {
+      for (Operand& operand : std::span(code_[i].operands, static_cast<size_t>(code_[i].count))) {
+        if (operand.kind != Operand::Kind::kRegister) continue;
+        const auto source = static_cast<size_t>(operand.index);
+        operand.index = place[source];
+        if (last[source] != static_cast<int>(i)) continue;
+        free.push_back(place[source]);
+        last[source] = -1;  // given back once
+      }
+      if (free.empty()) {
+        place[i] = registers_++;
+      } else {
+        place[i] = free.back();
+        free.pop_back();
+      }
+      code_[i].target = place[i];
+    }
+    return registers_ <= kMaxRegisters ? ok_status() : bad(str_cat("it needs ", registers_, " registers, at most ", kMaxRegisters));
+  }
+
+  /// One of two operands is a number.
+  static bool is_immediate(const Instruction& in) {
+    return in.count == 2 && (in.operands[0].kind == Operand::Kind::kValue) != (in.operands[1].kind == Operand::Kind::kValue);
+  }
+
+  void choose_functions() {
+    const PointwiseSet& set = pointwise_set();
+    for (size_t i = 0; i < code_.size(); ++i) {
+      Instruction& in = code_[i];
+      in.fn = set.plain[ops_[i]];
+      if (!is_immediate(in)) continue;
+      const bool right = in.operands[1].kind == Operand::Kind::kValue;
+      in.fn = right ? set.right_value[ops_[i]] : set.left_value[ops_[i]];
+      in.value = in.operands[right ? 1 : 0].value;
+    }
+  }
+
+  std::string_view rest_;
+  int inputs_;
+  int registers_ = 0;
+  std::vector<Instruction> code_;
+  std::vector<size_t> ops_;
+};
+
+/// One operand over the merged index space.
+struct Access {
+  std::byte* data = nullptr;
+  size_t bytes = 4;                   ///< of an element
+  ops::ConvertFn convert = nullptr;   ///< null: float
+  int64_t stride[kMaxRank] = {};      ///< elements, outermost first
+};
+
+/// The index space of a call: dims merged where all operands allow it, the result's innermost last.
+struct Space {
+  int rank = 1;
+  int64_t size[kMaxRank] = {1};
+  Access out;
+  Access inputs[kMaxPointwiseInputs];
+  int input_count = 0;
+  int64_t block_rows = 1;      ///< rows of the innermost dim in a block
+  int64_t block_columns = 1;
+  int64_t column_blocks = 1, row_blocks = 1;
+  int64_t outer = 1;           ///< indices of the dims outside the two innermost
+  int64_t rows() const { return rank > 1 ? size[rank - 2] : 1; }
+  int64_t columns() const { return size[rank - 1]; }
+};
+
+Status access(const Tensor& t, std::span<const int64_t> sizes, bool is_out, Access* a) {
+  a->data = t.as<std::byte>();
+  a->bytes = dtype_size(t.dtype());
+  if (t.dtype() != DType::kFloat32) {
+    a->convert = is_out ? ops::find_convert(DType::kFloat32, t.dtype()) : ops::find_convert(t.dtype(), DType::kFloat32);
+    if (a->convert == nullptr || is_complex(t.dtype())) return Status(Code::kUnsupported, str_cat("pointwise: dtype ", dtype_name(t.dtype())));
+  }
+  const size_t shift = sizes.size() - static_cast<size_t>(t.rank());
+  for (size_t d = shift; d < sizes.size(); ++d) {
+    const int own = static_cast<int>(d - shift);
+    a->stride[d] = t.size(own) == 1 ? 0 : t.stride(own);
+  }
+  return ok_status();
+}
+
+/// Calls fn for the result's access and every input's.
+template <class Fn>
+void each_access(Space& s, Fn fn) {
+  fn(s.out);
+  for (int i = 0; i < s.input_count; ++i) fn(s.inputs[i]);
+}
+
+/// Sorts dims by the result's strides and merges neighbours.
+void merge_dims(Space& s, std::span<const int64_t> sizes) {
+  int order[kMaxRank], count = 0;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] != 1) order[count++] = static_cast<int>(d);
+  }
+  std::stable_sort(order, order + count, [&](int a, int b) { return s.out.stride[a] > s.out.stride[b]; });
+  Space merged = s;
+  merged.rank = 0;
+  for (int i = 0; i < count; ++i) {
+    const int from = order[i], last = merged.rank - 1;
+    const int64_t size = sizes[static_cast<size_t>(from)];
+    bool joins = last >= 0 && merged.out.stride[last] == s.out.stride[from] * size;
+    for (int k = 0; k < s.input_count && joins; ++k) joins = merged.inputs[k].stride[last] == s.inputs[k].stride[from] * size;
+    const int to = joins ? last : merged.rank++;
+    merged.size[to] = joins ? merged.size[to] * size : size;
+    merged.out.stride[to] = s.out.stride[from];
+    for (int k = 0; k < s.input_count; ++k) merged.inputs[k].stride[to] = s.inputs[k].stride[from];
+  }
+  if (merged.rank == 0) {
+    merged.rank = 1;
+    merged.size[0] = 1;
+    each_access(merged, [](Access& a) { a.stride[0] = 0; });
+  }
+  s = merged;
+}
+
+void choose_blocks(Space& s) {
+  s.block_columns = std::min(kBlock, s.columns());
+  s.block_rows = std::clamp<int64_t>(kBlock / s.columns(), 1, s.rows());
+  s.column_blocks = ceil_div(s.columns(), s.block_columns);
+  s.row_blocks = ceil_div(s.rows(), s.block_rows);
+  for (int d = 0; d + 2 < s.rank; ++d) s.outer *= s.size[d];
+}
+
+/// The part of the index space that one block covers.
+struct Block {
+  int64_t rows = 0, columns = 0;
+  int64_t index[kMaxRank] = {};  ///< of its first element
+  int64_t elements() const { return rows * columns; }
+};
+
+Block block_at(const Space& s, int64_t number) {
+  Block b;
+  const int64_t column = number % s.column_blocks * s.block_columns;
+  number /= s.column_blocks;
+  const int64_t row = number % s.row_blocks * s.block_rows;
+  number /= s.row_blocks;
+  b.columns = std::min(s.block_columns, s.columns() - column);
+  b.rows = std::min(s.block_rows, s.rows() - row);
+  b.index[s.rank - 1] = column;
+  if (s.rank > 1) b.index[s.rank - 2] = row;
+  for (int d = s.rank - 2; d-- > 0;) {
+    b.index[d] = number % s.size[d];
+    number /= s.size[d];
+  }
+  return b;
+}
+
+std::byte* first_of(const Space& s, const Access& a, const Block& b) {
+  int64_t offset = 0;
+  for (int d = 0; d < s.rank; ++d) offset += b.index[d] * a.stride[d];
+  return a.data + offset * static_cast<int64_t>(a.bytes);
+}
+
+template <typename T>
+void gather(const std::byte* from, int64_t stride, int64_t count, std::byte* to) {
+  const T* source = reinterpret_cast<const T*>(from);
+  T* target = reinterpret_cast<T*>(to);
+  for (int64_t i = 0; i < count; ++i) target[i] = source[i * stride];
+}
+template <typename T>
+void scatter(const std::byte* from, int64_t stride, int64_t count, std::byte* to) {
+  const T* source = reinterpret_cast<const T*>(from);
+  T* target = reinterpret_cast<T*>(to);
+  for (int64_t i = 0; i < count; ++i) target[i * stride] = source[i];
+}
+template <bool kGather>
+void move_elements(size_t bytes, const std::byte* from, int64_t stride, int64_t count, std::byte* to) {
+  const auto move = [&]<typename T>(T) {
+    if constexpr (kGather) {
+      gather<T>(from, stride, count, to);
+    } else {
+      scatter<T>(from, stride, count, to);
+    }
+  };
+  if (bytes == 1) return move(uint8_t{});
+  if (bytes == 2) return move(uint16_t{});
+  if (bytes == 4) return move(uint32_t{});
+  move(uint64_t{});
+}
+
+/// `count` elements as floats.
+void load_run(const Access& a, const std::byte* from, int64_t stride, int64_t count, float* to) {
+  if (stride == 0) {
+    float value = 0;
+    if (a.convert != nullptr) {
+      a.convert(1, from, &value);
+    } else {
+      value = *reinterpret_cast<const float*>(from);
+    }
+    std::fill(to, to + count, value);
+    return;
+  }
+  if (a.convert == nullptr) {
+    if (stride == 1) {
+      std::copy_n(reinterpret_cast<const float*>(from), count, to);
+    } else {
+      gather<float>(from, stride, count, reinterpret_cast<std::byte*>(to));
+    }
+    return;
+  }
+  alignas(64) std::byte packed[kBlock * 8];
+  if (stride != 1) {
+    move_elements<true>(a.bytes, from, stride, count, packed);
+    from = packed;
+  }
+  a.convert(count, from, to);
+}
+void store_run(const Access& a, const float* from, int64_t count, int64_t stride, std::byte* to) {
+  alignas(64) std::byte packed[kBlock * 8];
+  const auto* source = reinterpret_cast<const std::byte*>(from);
+  if (a.convert != nullptr) {
+    a.convert(count, from, stride == 1 ? to : packed);
+    if (stride == 1) return;
+    source = packed;
+  }
+  move_elements<false>(a.bytes, source, stride, count, to);
+}
+
+/// Runs blocks on one thread.
+class Runner {
+ public:
+  Runner(const PointwiseState& program, const Space& space) : program_(program), space_(space) {
+    for (const Operand& number : program.numbers) std::fill_n(register_at(number.index), kBlock, number.value);
+  }
+
+  void run(int64_t number) {
+    const Block block = block_at(space_, number);
+    for (int i = 0; i < space_.input_count; ++i) inputs_[i] = load(i, block);
+    const Access& out = space_.out;
+    std::byte* to = first_of(space_, out, block);
+    const bool direct = out.convert == nullptr && is_run(out, block);
+    const size_t n = static_cast<size_t>(block.elements());
+    const size_t last = program_.code.size() - 1;
+    for (size_t i = 0; i <= last; ++i) {
+      const Instruction& in = program_.code[i];
+      float* target = i == last && direct ? reinterpret_cast<float*>(to) : register_at(in.target);
+      in.fn(operand(in.operands[0]), operand(in.operands[1]), operand(in.operands[2]), in.value, target, n);
+    }
+    if (!direct) store(block, register_at(program_.code[last].target), to);
+  }
+
+ private:
+  float* register_at(int index) { return registers_ + index * kBlock; }
+  const float* operand(const Operand& o) { return o.kind == Operand::Kind::kInput ? inputs_[o.index] : register_at(std::max(o.index, 0)); }
+  int64_t row_stride(const Access& a) const { return space_.rank > 1 ? a.stride[space_.rank - 2] : 0; }
+  int64_t column_stride(const Access& a) const { return a.stride[space_.rank - 1]; }
+  /// True if the block's elements lie one after the other.
+  bool is_run(const Access& a, const Block& b) const {
+    return (column_stride(a) == 1 || b.columns == 1) && (b.rows == 1 || row_stride(a) == b.columns) && (b.columns > 1 || b.rows == 1 || row_stride(a) == 1);
+  }
+
+  const float* load(int i, const Block& block) {
+    const Access& a = space_.inputs[i];
+    const std::byte* from = first_of(space_, a, block);
+    if (a.convert == nullptr && is_run(a, block)) return reinterpret_cast<const float*>(from);
+    const int64_t step = row_stride(a), column = column_stride(a);
+    float* to = staged_ + i * kBlock;
+    // The same bytes again: rows that repeat, or one value for all.
+    const bool repeats = step == 0 || block.rows == 1;
+    Staged& staged = what_[i];
+    if (repeats && staged.from == from && staged.columns == block.columns && staged.rows >= block.rows) return to;
+    staged = {from, block.columns, block.rows};
+    if (!repeats) staged.from = nullptr;
+    if (column == 0 && step == 0) {
+      load_run(a, from, 0, block.elements(), to);
+      return to;
+    }
+    for (int64_t r = 0; r < block.rows; ++r) {
+      if (step == 0 && r > 0) {
+        std::copy_n(to, block.columns, to + r * block.columns);
+      } else {
+        load_run(a, from + r * step * static_cast<int64_t>(a.bytes), column, block.columns, to + r * block.columns);
+      }
+    }
+    return to;
+  }
+
+  void store(const Block& block, const float* from, std::byte* to) {
+    const Access& out = space_.out;
+    if (is_run(out, block)) return store_run(out, from, block.elements(), 1, to);
+    for (int64_t r = 0; r < block.rows; ++r) {
+      store_run(out, from + r * block.columns, block.columns, column_stride(out), to + r * row_stride(out) * static_cast<int64_t>(out.bytes));
+    }
+  }
+
+  struct Staged {
+    const std::byte* from = nullptr;
+    int64_t columns = 0, rows = 0;
+  };
+  const PointwiseState& program_;
+  const Space& space_;
+  const float* inputs_[kMaxPointwiseInputs] = {};
+  Staged what_[kMaxPointwiseInputs];
+  alignas(64) float registers_[kMaxRegisters * kBlock];
+  alignas(64) float staged_[kMaxPointwiseInputs * kBlock];
+};
+
+// self, others, program, dtype, out
+Result<std::shared_ptr<const KernelState>> prepare(const KernelLoad&, std::span<Value* const> args) {
+  const size_t inputs = 1 + args[1]->items.size();
+  if (inputs > kMaxPointwiseInputs) return Status(Code::kInvalidFile, str_cat("pointwise: ", inputs, " inputs, at most ", int{kMaxPointwiseInputs}));
+  return Loader(args[2]->string, static_cast<int>(inputs)).run();
+}
+
+Status pointwise_out(KernelContext& context, const Tensor& self, TensorList others, std::string_view, DType dtype, Tensor& out) {
+  const PointwiseState& program = *static_cast<const PointwiseState*>(context.state);
+  if (out.dtype() != dtype) return Status(Code::kInvalidInput, str_cat("pointwise: the result is ", dtype_name(out.dtype()), ", expected ", dtype_name(dtype)));
+  Sizes sizes(self.sizes());
+  for (const Value* item : others) {
+    if (item->tag != runtime::Tag::kTensor) return Status(Code::kInvalidFile, "pointwise: an input is None");
+    const Sizes before = sizes;
+    PTERON_TRY(broadcast_sizes(before, item->tensor.sizes(), &sizes));
+  }
+  PTERON_TRY(resize(out, sizes));
+  if (out.numel() == 0) return ok_status();
+  Space space;
+  PTERON_TRY(access(out, sizes, true, &space.out));
+  PTERON_TRY(access(self, sizes, false, &space.inputs[space.input_count++]));
+  for (const Value* item : others) PTERON_TRY(access(item->tensor, sizes, false, &space.inputs[space.input_count++]));
+  merge_dims(space, sizes);
+  choose_blocks(space);
+  const int64_t blocks = space.outer * space.row_blocks * space.column_blocks;
+  const int64_t work = space.block_rows * space.block_columns * static_cast<int64_t>(program.code.size() + 2);
+  const auto run = [&](int64_t begin, int64_t end) {
+    Runner runner(program, space);
+    for (int64_t i = begin; i < end; ++i) runner.run(i);
+  };
+  const int64_t grain = std::max<int64_t>(1, kGrain / work);
+  if (blocks <= grain) {
+    run(0, blocks);
+  } else {
+    context.pool->parallel_for(blocks, grain, run);
+  }
+  return ok_status();
+}
+
+constexpr runtime::Kernel kRows[] = {{"pteron_cpu::pointwise.out", PTERON_KERNEL(pointwise_out), nullptr, prepare}};
+
+}  // namespace
+
+std::span<const runtime::Kernel> pointwise_kernels() { return kRows; }
+
+}  // namespace pteron::cpu

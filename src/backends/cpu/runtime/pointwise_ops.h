@@ -1,0 +1,28 @@
+// The instructions of pointwise programs as loops over contiguous floats, for this processor (Highway: AVX2, AVX-512). Called by pointwise.cpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace pteron::cpu {
+
+enum class PointwiseOp : uint8_t {
+#define POINTWISE(name, operands) k_##name,
+#include "backends/cpu/pointwise_ops.inc"
+#undef POINTWISE
+  kCount
+};
+inline constexpr size_t kPointwiseOps = static_cast<size_t>(PointwiseOp::kCount);
+
+/// out[i] = op(a[i], b[i], c[i]) for i < n; operands that the instruction lacks are not read. out may be an operand.
+using PointwiseFn = void (*)(const float* a, const float* b, const float* c, float value, float* out, size_t n);
+
+/// Instructions of this processor. Two operands have further versions in which `value` stands for one of them.
+struct PointwiseSet {
+  PointwiseFn plain[kPointwiseOps] = {};
+  PointwiseFn right_value[kPointwiseOps] = {};  ///< op(a[i], value)
+  PointwiseFn left_value[kPointwiseOps] = {};   ///< op(value, b[i])
+};
+const PointwiseSet& pointwise_set();
+
+}  // namespace pteron::cpu
