@@ -1,11 +1,12 @@
 // pteron_cpu::conv2d: convolution with constant weights over channels-last images, plus bias (and residual), then an activation. Dense and
-// grouped ones are products over a padded copy of one image (rows of the product are windows of it, nothing is unfolded); depthwise ones
-// are sums of shifted pixels.
+// grouped ones are products over a padded copy of one image (rows of the product are windows of it, nothing is unfolded), 3x3 ones of
+// stride 1 Winograd's products (winograd.cpp); depthwise ones are sums of shifted pixels.
 #include <algorithm>
 
 #include "backends/cpu/runtime/kernels.h"
 #include "backends/cpu/runtime/product.h"
 #include "backends/cpu/runtime/tile.h"
+#include "backends/cpu/runtime/winograd.h"
 #include "base/checked_math.h"
 #include "base/str_cat.h"
 #include "ops/conv/shape.h"
@@ -31,10 +32,12 @@ struct DepthwiseWeights final : KernelState {
 
 struct Conv final : KernelState {
   std::vector<std::shared_ptr<const KernelState>> weights;  ///< one per group, or one for all of a depthwise convolution
+  std::shared_ptr<const KernelState> work;
   Epilogue epilogue;
   int64_t channels = 0, out_channels = 0, groups = 1;
   int64_t kernel[2], stride[2], padding[2], dilation[2];
   bool depthwise = false;
+  bool winograd = false;
   bool joined = false;    ///< taps of a kernel row lie next to each other: one run per row
 
   int64_t out_size(int d, int64_t in) const {
@@ -115,23 +118,6 @@ Result<std::shared_ptr<const KernelState>> pack_group(const Conv& conv, const Te
   return std::shared_ptr<const KernelState>(std::move(packed));
 }
 
-Result<std::shared_ptr<const KernelState>> prepare(const KernelLoad& load, std::span<Value* const> args) {
-  auto conv = std::make_shared<Conv>();
-  PTERON_TRY(read_conv(args, conv.get()));
-  const Tensor& w = args[kWeight]->tensor;
-  const Tensor* bias = runtime::Unpack<const Tensor*>::get(*args[kBias]);
-  const int64_t count = conv->depthwise ? 1 : conv->groups;
-  for (int64_t g = 0; g < count; ++g) {
-    const std::string key = str_cat("conv2d/", reinterpret_cast<uintptr_t>(w.view.data), "/", shape_text(w.sizes()), "/", shape_text(w.strides()), "/",
-                                    bias != nullptr ? reinterpret_cast<uintptr_t>(bias->view.data) : 0, "/", conv->groups, "/", g);
-    PTERON_ASSIGN(auto packed, load.cache->find_or_make(key, [&] {
-      return conv->depthwise ? pack_depthwise(w, bias) : pack_group(*conv, w, bias, g, *load.pool);
-    }));
-    conv->weights.push_back(std::move(packed));
-  }
-  return std::shared_ptr<const KernelState>(std::move(conv));
-}
-
 /// Channels-last images with any strides of rows, pixels and batch.
 struct Images {
   const float* data = nullptr;
@@ -139,6 +125,42 @@ struct Images {
 };
 
 bool is_channels_last(const Tensor& t) { return t.stride(1) == 1 || t.size(1) == 1; }
+
+/// One state for all groups, made as Winograd's points.
+Result<std::shared_ptr<const KernelState>> pack_winograd(const Tensor& w, const Tensor* bias, ThreadPool& pool) {
+  const int64_t strides[4] = {w.stride(0), w.stride(1), w.stride(2), w.stride(3)};
+  return WinogradWeights::make(w.as<float>(), w.size(0), w.size(1), strides, bias != nullptr ? bias->as<float>() : nullptr, bias != nullptr ? bias->stride(0) : 0, pool);
+}
+
+/// Whether the convolution runs as Winograd's products, from the largest sizes that its input can have.
+bool takes_winograd(const Conv& conv, const Tensor& x) {
+  for (int d = 0; d < 2; ++d) {
+    const auto i = static_cast<size_t>(d);
+    if (conv.kernel[i] != 3 || conv.stride[i] != 1 || conv.dilation[i] != 1) return false;
+  }
+  if (conv.groups != 1 || x.rank() != 4) return false;
+  return winograd_pays(x.size(0), conv.out_size(0, x.size(2)), conv.out_size(1, x.size(3)), conv.channels, conv.out_channels);
+}
+
+Result<std::shared_ptr<const KernelState>> prepare(const KernelLoad& load, std::span<Value* const> args) {
+  auto conv = std::make_shared<Conv>();
+  PTERON_TRY(read_conv(args, conv.get()));
+  PTERON_ASSIGN(conv->work, WorkBuffers::shared(*load.cache));
+  const Tensor& w = args[kWeight]->tensor;
+  const Tensor* bias = runtime::Unpack<const Tensor*>::get(*args[kBias]);
+  conv->winograd = takes_winograd(*conv, args[kX]->tensor);
+  const int64_t count = conv->depthwise ? 1 : conv->groups;
+  for (int64_t g = 0; g < count; ++g) {
+    const std::string key = str_cat(conv->winograd ? "winograd/" : "conv2d/", reinterpret_cast<uintptr_t>(w.view.data), "/", shape_text(w.sizes()), "/", shape_text(w.strides()), "/",
+                                    bias != nullptr ? reinterpret_cast<uintptr_t>(bias->view.data) : 0, "/", conv->groups, "/", g);
+    PTERON_ASSIGN(auto packed, load.cache->find_or_make(key, [&] {
+      if (conv->winograd) return pack_winograd(w, bias, *load.pool);
+      return conv->depthwise ? pack_depthwise(w, bias) : pack_group(*conv, w, bias, g, *load.pool);
+    }));
+    conv->weights.push_back(std::move(packed));
+  }
+  return std::shared_ptr<const KernelState>(std::move(conv));
+}
 
 /// Copies image n of x to `to` as channels-last with zeros around it.
 void pad_image(ThreadPool& pool, const Tensor& x, int64_t n, const int64_t* padding, float* to) {
@@ -222,6 +244,7 @@ void run_dense(KernelContext& context, const Conv& conv, const Images& images, i
   p.rows = count * target.height * target.width;
   p.c_row = p.residual_row = conv.out_channels;
   p.epilogue = conv.epilogue;
+  p.work = static_cast<const WorkBuffers*>(conv.work.get());
   p.rows_of = windows_of;
   for (int64_t g = 0; g < conv.groups; ++g) {
     const Windows windows{images, conv.stride[0] * images.row, conv.stride[1] * images.pixel, target.height, target.width, g * in_group};
@@ -298,6 +321,39 @@ void run_depthwise(KernelContext& context, const Conv& conv, const Images& image
   context.pool->parallel_for(count * target.height, std::max<int64_t>(65536 / row_work, 1), part);
 }
 
+Status run_winograd(KernelContext& context, const Conv& conv, const Images& images, int64_t count, int64_t height, int64_t width, const Target& target) {
+  WinogradConv c;
+  c.weights = static_cast<const WinogradWeights*>(conv.weights[0].get());
+  c.x = images.data;
+  c.batch = images.batch;
+  c.row = images.row;
+  c.pixel = images.pixel;
+  c.count = count;
+  c.height = height;
+  c.width = width;
+  c.channels = conv.channels;
+  std::copy(conv.padding, conv.padding + 2, c.padding);
+  c.y = target.y;
+  c.residual = target.residual;
+  c.out_height = target.height;
+  c.out_width = target.width;
+  c.out_channels = conv.out_channels;
+  c.epilogue = conv.epilogue;
+  c.work = static_cast<const WorkBuffers*>(conv.work.get());
+  return run_winograd(c, *context.pool);
+}
+
+/// The convolution of `count` images of x's size.
+Status run_images(KernelContext& context, const Conv& conv, const Images& images, const Tensor& x, int64_t count, const Target& target) {
+  if (conv.winograd) return run_winograd(context, conv, images, count, x.size(2), x.size(3), target);
+  if (conv.depthwise) {
+    run_depthwise(context, conv, images, count, x.size(2), x.size(3), target);
+  } else {
+    run_dense(context, conv, images, count, target);
+  }
+  return ok_status();
+}
+
 size_t float_bytes(int64_t count) { return align_up(static_cast<size_t>(std::max<int64_t>(count, 0)) * sizeof(float), uint64_t{64}); }
 
 int64_t padded_elements(const Tensor& x, const int64_t* padding) {
@@ -350,15 +406,13 @@ Status conv2d_out(KernelContext& context, const Tensor& x, const Tensor&, const 
   }
   const Images as_is{x.as<float>(), x.stride(0), x.stride(2), x.stride(3)};
   const bool padding = conv.padding[0] != 0 || conv.padding[1] != 0;
-  if (is_channels_last(x) && (conv.depthwise || !padding)) {
-    if (conv.depthwise) {
-      run_depthwise(context, conv, as_is, x.size(0), x.size(2), x.size(3), target);
-    } else {
-      run_dense(context, conv, as_is, x.size(0), target);
-    }
+  // These two know what lies outside of an image; products read windows of a padded copy.
+  const bool reads_outside = conv.depthwise || conv.winograd;
+  if (is_channels_last(x) && (reads_outside || !padding)) {
+    PTERON_TRY(run_images(context, conv, as_is, x, x.size(0), target));
   } else {
     static constexpr int64_t kNone[2] = {0, 0};
-    const int64_t* around = conv.depthwise ? kNone : conv.padding;
+    const int64_t* around = reads_outside ? kNone : conv.padding;
     const int64_t image = conv.out_channels * target.height * target.width;
     for (int64_t n = 0; n < x.size(0); ++n) {
       pad_image(*context.pool, x, n, around, padded);
@@ -366,11 +420,7 @@ Status conv2d_out(KernelContext& context, const Tensor& x, const Tensor&, const 
       Target part = target;
       part.y += n * image;
       if (part.residual != nullptr) part.residual += n * image;
-      if (conv.depthwise) {
-        run_depthwise(context, conv, one, 1, x.size(2), x.size(3), part);
-      } else {
-        run_dense(context, conv, one, 1, part);
-      }
+      PTERON_TRY(run_images(context, conv, one, x, 1, part));
     }
   }
   if (direct) return ok_status();

@@ -20,6 +20,7 @@ using runtime::Value;
 struct Linear final : KernelState {
   std::shared_ptr<const KernelState> weights;
   const PackedMatrix* matrix = nullptr;
+  std::shared_ptr<const KernelState> work;
   Epilogue epilogue;
 };
 
@@ -48,6 +49,7 @@ Result<std::shared_ptr<const KernelState>> prepare(const KernelLoad& load, std::
                                                   bias != nullptr ? bias->stride(0) : 0, *load.pool));
     return std::shared_ptr<const KernelState>(std::move(packed));
   }));
+  PTERON_ASSIGN(made->work, WorkBuffers::shared(*load.cache));
   made->matrix = static_cast<const PackedMatrix*>(made->weights.get());
   return std::shared_ptr<const KernelState>(std::move(made));
 }
@@ -122,6 +124,7 @@ Status linear_out(KernelContext& context, const Tensor& x, const Tensor&, const 
   product.context = &rows;
   product.steps = kNoStep;
   product.epilogue = linear.epilogue;
+  product.work = static_cast<const WorkBuffers*>(linear.work.get());
   int64_t out_row = 0;
   const bool direct = row_stride(out.sizes(), out.strides(), &out_row);
   product.c = direct ? out.as<float>() : reinterpret_cast<float*>(scratch);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "backends/cpu/runtime/tile.h"
 #include "base/checked_math.h"
@@ -18,7 +19,10 @@ namespace math = ops::math;
 // Weights up to this size stay in the second-level cache while small blocks of rows pass by; larger ones are streamed once per large block.
 constexpr int64_t kCachedWeightBytes = 192 << 10;
 constexpr int64_t kRowBlockBytes = 96 << 10;
-constexpr int64_t kMaxBlockRows = 240;
+// A panel of this depth stays in the first-level cache.
+constexpr int64_t kDepthBlock = 256;
+// Rows are gathered for at least so many columns: below, the copy costs more than it saves.
+constexpr int64_t kGatherColumns = 128;
 // Below this many multiplications a second thread costs more than it saves.
 constexpr double kThreadGrain = 1 << 17;
 
@@ -48,38 +52,138 @@ constexpr Named kFunctions[] = {
     {"hardsigmoid", map_run<hardsigmoid>}, {"sigmoid", map_run<sigmoid>},     {"tanh", map_run<tanh>},
 };
 
-/// Rows [first, last) of panels [panel, end).
-void run_block(const Product& p, int64_t first, int64_t last, int64_t panel, int64_t end) {
+/// A part of the depth: whole taps, or a piece of one.
+struct DepthBlock {
+  int64_t taps = 1;
+  const int64_t* steps = nullptr;
+  int64_t run = 0;
+  int64_t start = 0;  ///< elements from a row's begin
+  int64_t depth = 0;  ///< sums done before this block
+  int64_t size() const { return taps * run; }
+};
+
+/// Calls fn(block, is_last) for blocks of about kDepthBlock.
+template <typename Fn>
+void for_depth_blocks(const Product& p, Fn&& fn) {
+  static constexpr int64_t kNoStep[1] = {0};
+  const int64_t run = p.weights->depth() / p.taps;
+  if (run * p.taps <= kDepthBlock * 3 / 2) return fn(DepthBlock{p.taps, p.steps, run, 0, 0}, true);
+  int64_t start = 0;
+  if (run <= kDepthBlock) {
+    const int64_t blocks = ceil_div(p.taps, kDepthBlock / run), group = ceil_div(p.taps, blocks);
+    for (int64_t tap = 0; tap < p.taps; tap += group) {
+      const int64_t taps = std::min(group, p.taps - tap);
+      fn(DepthBlock{taps, p.steps + tap, run, start, tap * run}, tap + taps == p.taps);
+      for (int64_t t = tap; t < tap + taps; ++t) start += p.steps[t];
+    }
+    return;
+  }
+  const int64_t piece = ceil_div(ceil_div(run, ceil_div(run, kDepthBlock)), int64_t{kPrefetchSteps}) * kPrefetchSteps;
+  for (int64_t tap = 0; tap < p.taps; start += p.steps[tap++]) {
+    for (int64_t k = 0; k < run; k += piece) {
+      const int64_t size = std::min(piece, run - k);
+      fn(DepthBlock{1, kNoStep, size, start + k, tap * run + k}, tap + 1 == p.taps && k + size == run);
+    }
+  }
+}
+
+/// The rows' part of the block, one after the other in `to`: rows that lie 2^n apart would push each other out of the caches.
+void gather_rows(const DepthBlock& block, int64_t count, const float** rows, float* to) {
+  const auto bytes = static_cast<size_t>(block.run) * sizeof(float);
+  for (int64_t i = 0; i < count; ++i) {
+    const float* from = rows[i] + block.start;
+    rows[i] = to;
+    for (int64_t t = 0; t < block.taps; ++t, to += block.run) {
+      std::memcpy(to, from, bytes);
+      from += block.steps[t];
+    }
+  }
+}
+
+/// Rows [first, last) of panels [panel, end), for one part of the depth.
+void run_depth_block(const Product& p, const DepthBlock& block, bool is_last, const float* const* rows, int64_t first, int64_t last, int64_t panel, int64_t end) {
   const TileSet& tiles = tile_set();
-  const float* rows[kMaxBlockRows];
-  p.rows_of(p.context, first, last - first, rows);
   Tile tile;
-  tile.taps = p.taps;
-  tile.steps = p.steps;
-  tile.run = p.weights->depth() / p.taps;
+  tile.taps = block.taps;
+  tile.steps = block.steps;
+  tile.run = block.run;
   tile.c_row = p.c_row;
   tile.residual_row = p.residual_row;
-  tile.low = p.epilogue.low;
-  tile.high = p.epilogue.high;
-  const int64_t first_column = panel * tiles.columns;
+  tile.low = is_last ? p.epilogue.low : -__builtin_huge_valf();
+  tile.high = is_last ? p.epilogue.high : __builtin_huge_valf();
+  const int64_t tiles_down = ceil_div(last - first, int64_t{tiles.rows});
   for (; panel < end; ++panel) {
     const int64_t column = panel * tiles.columns;
     const bool half = p.weights->is_half(panel);
-    tile.columns = static_cast<int>(std::min<int64_t>(p.weights->columns() - column, half ? tiles.columns / 2 : tiles.columns));
-    tile.panel = p.weights->panel(panel);
-    tile.bias = p.weights->bias(panel);
+    const int64_t width = half ? tiles.columns / 2 : tiles.columns;
+    tile.columns = static_cast<int>(std::min(p.weights->columns() - column, width));
+    tile.panel = p.weights->panel(panel) + block.depth * width;
+    tile.bias = block.depth == 0 ? p.weights->bias(panel) : nullptr;
+    const float* next = panel + 1 < p.weights->panel_count()
+                            ? p.weights->panel(panel + 1) + block.depth * (p.weights->is_half(panel + 1) ? tiles.columns / 2 : tiles.columns)
+                            : tile.panel;
+    // Every tile fetches its share of the next panel.
+    const int64_t share = ceil_div(block.size() * width / kLineFloats, tiles_down) * kLineFloats;
     const TileFn* functions = half ? tiles.half : tiles.full;
-    for (int64_t row = first; row < last; row += tiles.rows) {
+    for (int64_t row = first, down = 0; row < last; row += tiles.rows, ++down) {
       const int64_t count = std::min<int64_t>(tiles.rows, last - row);
       tile.rows = rows + (row - first);
       tile.c = p.c + row * p.c_row + column;
-      if (p.residual != nullptr) tile.residual = p.residual + row * p.residual_row + column;
+      tile.next = next + down * share;
+      tile.residual = is_last && p.residual != nullptr ? p.residual + row * p.residual_row + column : nullptr;
       functions[count](tile);
     }
   }
-  if (p.epilogue.function == nullptr) return;
-  const int64_t last_column = std::min(end * tiles.columns, p.weights->columns());
-  for (int64_t row = first; row < last; ++row) p.epilogue.function(p.c + row * p.c_row + first_column, last_column - first_column);
+}
+
+void apply_function(const Product& p, int64_t first, int64_t last, int64_t panel, int64_t end) {
+  if (p.epilogue.function == nullptr || panel >= end) return;
+  const int64_t column = panel * tile_set().columns, columns = std::min(end * tile_set().columns, p.weights->columns()) - column;
+  for (int64_t row = first; row < last; ++row) p.epilogue.function(p.c + row * p.c_row + column, columns);
+}
+
+/// Rows [first, last) of panels [panel, end); with `gathered`, rows are gathered there.
+void run_block(const Product& p, int64_t first, int64_t last, int64_t panel, int64_t end, float* gathered) {
+  const float* rows[kMaxBlockRows];
+  const float* part[kMaxBlockRows];
+  const int64_t count = last - first;
+  p.rows_of(p.context, first, count, rows);
+  for_depth_blocks(p, [&](const DepthBlock& block, bool is_last) {
+    if (gathered != nullptr) {
+      std::copy(rows, rows + count, part);
+      gather_rows(block, count, part, gathered);
+      static constexpr int64_t kNoStep[1] = {0};
+      run_depth_block(p, DepthBlock{1, kNoStep, block.size(), 0, block.depth}, is_last, part, first, last, panel, end);
+    } else {
+      for (int64_t i = 0; i < count; ++i) part[i] = rows[i] + block.start;
+      run_depth_block(p, block, is_last, part, first, last, panel, end);
+    }
+  });
+  apply_function(p, first, last, panel, end);
+}
+
+/// A single row of panels [panel, end).
+void run_row(const Product& p, int64_t panel, int64_t end) {
+  const TileSet& tiles = tile_set();
+  const float* x;
+  p.rows_of(p.context, 0, 1, &x);
+  const bool half = end > panel && p.weights->is_half(end - 1);
+  const int64_t column = panel * tiles.columns;
+  RowRun run;
+  run.x = x;
+  run.depth = p.weights->depth();
+  run.panel = p.weights->panel(panel);
+  run.panel_step = p.weights->depth() * tiles.columns;
+  run.panels = end - panel - (half ? 1 : 0);
+  run.c = p.c + column;
+  run.bias = p.weights->bias(panel);
+  run.residual = p.residual != nullptr ? p.residual + column : nullptr;
+  run.low = p.epilogue.low;
+  run.high = p.epilogue.high;
+  run.columns = std::min(p.weights->columns() - column, run.panels * tiles.columns);
+  if (run.panels > 0) tiles.row(run);
+  apply_function(p, 0, 1, panel, panel + run.panels);
+  if (half) run_block(p, 0, 1, end - 1, end, nullptr);
 }
 
 }  // namespace
@@ -153,15 +257,52 @@ void run_product(const Product& p, ThreadPool& pool) {
   const int64_t blocks = ceil_div(p.rows, block);
   const int64_t parts = std::min(panels, ceil_div(threads, blocks));
   const int64_t part = ceil_div(panels, parts);
+  const bool gather = p.work != nullptr && p.weights->depth() > kDepthBlock * 3 / 2 && part * tile_set().columns >= kGatherColumns;
+  const bool single = p.rows == 1 && p.taps == 1;
   const auto run = [&](int64_t begin, int64_t end) {
+    const WorkBuffers::Loan loan(gather && !single ? p.work : nullptr, kMaxBlockRows * (kDepthBlock * 3 / 2));
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = i / parts * block, panel = i % parts * part;
       if (panel >= panels) continue;
-      run_block(p, row, std::min(p.rows, row + block), panel, std::min(panels, panel + part));
+      if (single) {
+        run_row(p, panel, std::min(panels, panel + part));
+      } else {
+        run_block(p, row, std::min(p.rows, row + block), panel, std::min(panels, panel + part), loan.floats());
+      }
     }
   };
   if (threads == 1) return run(0, blocks * parts);
   pool.parallel_for(blocks * parts, 1, run);
+}
+
+void run_panels(const Product& p, int64_t first, int64_t last) { run_block(p, 0, p.rows, first, last, nullptr); }
+
+WorkBuffers::Loan::Loan(const WorkBuffers* owner, int64_t count) : owner_(owner) {
+  if (owner == nullptr) return;
+  {
+    const std::lock_guard lock(owner->mutex_);
+    if (!owner->idle_.empty()) {
+      buffer_ = std::move(owner->idle_.back());
+      owner->idle_.pop_back();
+    }
+  }
+  const uint64_t bytes = static_cast<uint64_t>(count) * sizeof(float);
+  if (buffer_.size() >= bytes) return;
+  buffer_ = Buffer();
+  Result<Buffer> made = Buffer::create(bytes);
+  if (made.ok()) buffer_ = std::move(*made);
+}
+
+WorkBuffers::Loan::~Loan() {
+  if (owner_ == nullptr || buffer_.size() == 0) return;
+  const std::lock_guard lock(owner_->mutex_);
+  owner_->idle_.push_back(std::move(buffer_));
+}
+
+Result<std::shared_ptr<const runtime::KernelState>> WorkBuffers::shared(runtime::StateCache& cache) {
+  return cache.find_or_make("work buffers", []() -> Result<std::shared_ptr<const runtime::KernelState>> {
+    return std::shared_ptr<const runtime::KernelState>(std::make_shared<WorkBuffers>());
+  });
 }
 
 }  // namespace pteron::cpu

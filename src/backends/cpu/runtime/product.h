@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <span>
+#include <vector>
 
 #include "base/buffer.h"
 #include "base/thread_pool.h"
@@ -42,6 +45,33 @@ class PackedMatrix final : public runtime::KernelState {
   Buffer panels_, bias_;
 };
 
+/// Memory for gathered rows, shared by all calls of a process: as many buffers as blocks run at once.
+class WorkBuffers final : public runtime::KernelState {
+ public:
+  /// The one of `cache`. Errors: kOutOfMemory.
+  static Result<std::shared_ptr<const runtime::KernelState>> shared(runtime::StateCache& cache);
+
+  /// One buffer for as long as the loan lives. Threads: loans may be taken and ended on any thread.
+  class Loan {
+   public:
+    /// Room for `count` floats. Nothing is borrowed without an owner.
+    Loan(const WorkBuffers* owner, int64_t count);
+    ~Loan();
+    Loan(const Loan&) = delete;
+    Loan& operator=(const Loan&) = delete;
+    /// Null without an owner or without memory.
+    float* floats() const { return buffer_.size() != 0 ? reinterpret_cast<float*>(const_cast<std::byte*>(buffer_.data())) : nullptr; }
+
+   private:
+    const WorkBuffers* owner_;
+    Buffer buffer_;
+  };
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::vector<Buffer> idle_;
+};
+
 /// c[i, j] = epilogue(sum_k row_i[k] * w[j, k] + bias[j]).
 struct Product {
   const PackedMatrix* weights = nullptr;
@@ -56,7 +86,11 @@ struct Product {
   const float* residual = nullptr;
   int64_t residual_row = 0;
   Epilogue epilogue;
+  const WorkBuffers* work = nullptr;  ///< may be null: nothing is gathered
 };
 void run_product(const Product& product, ThreadPool& pool);
+/// Panels [first, last) for all rows (at most kMaxBlockRows), on the calling thread.
+void run_panels(const Product& product, int64_t first, int64_t last);
+inline constexpr int64_t kMaxBlockRows = 240;
 
 }  // namespace pteron::cpu

@@ -1,6 +1,8 @@
 // The inner loops in Highway: compiled for the baseline and for AVX-512, chosen at run time.
 #include "backends/cpu/runtime/tile.h"
 
+#include <algorithm>
+
 // The baseline, AVX2 and AVX-512 are enough on x86; the finer AVX-512 levels add nothing to these loops.
 #include <hwy/detect_targets.h>
 #undef HWY_DISABLED_TARGETS
@@ -32,60 +34,132 @@ inline constexpr int kRows = 6;
 inline constexpr int kRows = 12;
 #endif
 
+/// `y` between low and high. NaN stays NaN: the comparison picks y unless it is really outside.
+inline V clamp(V y, V low, V high) {
+  y = hn::IfThenElse(hn::Lt(y, low), low, y);
+  return hn::IfThenElse(hn::Gt(y, high), high, y);
+}
+
+/// Lanes of vector `v` among `columns` columns.
+inline auto lanes_of(int v, int64_t columns) { return hn::FirstN(D(), static_cast<size_t>(std::clamp<int64_t>(columns - v * kLanes, 0, kLanes))); }
+
 template <int kHeight, int kVectors>
-void tile(const Tile& t) {
+inline void add_products(const Tile& t, V (&acc)[kHeight][kVectors]) {
   const D d;
-  V acc[kHeight][kVectors];
-  PTERON_UNROLL
-  for (int i = 0; i < kHeight; ++i) {
-    for (int v = 0; v < kVectors; ++v) acc[i][v] = hn::LoadU(d, t.bias + v * kLanes);
-  }
   const float* HWY_RESTRICT b = t.panel;
   const float* rows[kHeight];
   PTERON_UNROLL
   for (int i = 0; i < kHeight; ++i) rows[i] = t.rows[i];
-  const int64_t run = t.run;
-  for (int64_t tap = 0; tap < t.taps; ++tap) {
-    for (int64_t k = 0; k < run; ++k) {
-      V w[kVectors];
-      for (int v = 0; v < kVectors; ++v) w[v] = hn::LoadU(d, b + v * kLanes);
-      PTERON_UNROLL
-      for (int i = 0; i < kHeight; ++i) {
-        const V x = hn::Set(d, rows[i][k]);
-        for (int v = 0; v < kVectors; ++v) acc[i][v] = hn::MulAdd(x, w[v], acc[i][v]);
-      }
-      b += kVectors * kLanes;
+  const auto step = [&](int64_t k) HWY_ATTR {
+    V w[kVectors];
+    for (int v = 0; v < kVectors; ++v) w[v] = hn::LoadU(d, b + v * kLanes);
+    PTERON_UNROLL
+    for (int i = 0; i < kHeight; ++i) {
+      const V x = hn::Set(d, rows[i][k]);
+      for (int v = 0; v < kVectors; ++v) acc[i][v] = hn::MulAdd(x, w[v], acc[i][v]);
     }
+    b += kVectors * kLanes;
+  };
+  const int64_t run = t.run;
+  const float* next = t.next;
+  for (int64_t tap = 0; tap < t.taps; ++tap) {
+    int64_t k = 0;
+    for (; k + kPrefetchSteps <= run; k += kPrefetchSteps) {
+      __builtin_prefetch(next, 0, 2);
+      next += kLineFloats;
+      PTERON_UNROLL
+      for (int u = 0; u < kPrefetchSteps; ++u) step(k + u);
+    }
+    for (; k < run; ++k) step(k);
     PTERON_UNROLL
     for (int i = 0; i < kHeight; ++i) rows[i] += t.steps[tap];
   }
+}
+
+template <int kHeight, int kVectors>
+void tile(const Tile& t) {
+  const D d;
+  V acc[kHeight][kVectors];
+  const bool whole = t.columns == kVectors * kLanes;
+  if (t.bias != nullptr) {
+    PTERON_UNROLL
+    for (int i = 0; i < kHeight; ++i) {
+      for (int v = 0; v < kVectors; ++v) acc[i][v] = hn::LoadU(d, t.bias + v * kLanes);
+    }
+  } else if (whole) {
+    PTERON_UNROLL
+    for (int i = 0; i < kHeight; ++i) {
+      for (int v = 0; v < kVectors; ++v) acc[i][v] = hn::LoadU(d, t.c + i * t.c_row + v * kLanes);
+    }
+  } else {
+    PTERON_UNROLL
+    for (int i = 0; i < kHeight; ++i) {
+      for (int v = 0; v < kVectors; ++v) acc[i][v] = hn::MaskedLoad(lanes_of(v, t.columns), d, t.c + i * t.c_row + v * kLanes);
+    }
+  }
+  add_products<kHeight, kVectors>(t, acc);
   const V low = hn::Set(d, t.low), high = hn::Set(d, t.high);
-  if (t.columns == kVectors * kLanes) {
+  if (whole) {
     PTERON_UNROLL
     for (int i = 0; i < kHeight; ++i) {
       for (int v = 0; v < kVectors; ++v) {
         V y = acc[i][v];
         if (t.residual != nullptr) y = hn::Add(y, hn::LoadU(d, t.residual + i * t.residual_row + v * kLanes));
-        // NaN stays NaN: the comparison picks y unless it is really outside.
-        y = hn::IfThenElse(hn::Lt(y, low), low, y);
-        y = hn::IfThenElse(hn::Gt(y, high), high, y);
-        hn::StoreU(y, d, t.c + i * t.c_row + v * kLanes);
+        hn::StoreU(clamp(y, low, high), d, t.c + i * t.c_row + v * kLanes);
       }
     }
     return;
   }
-  for (int v = 0; v < kVectors; ++v) {
-    const int left = t.columns - v * kLanes;
-    if (left <= 0) break;
-    const auto mask = hn::FirstN(d, static_cast<size_t>(left < kLanes ? left : kLanes));
-    for (int i = 0; i < kHeight; ++i) {
+  PTERON_UNROLL
+  for (int i = 0; i < kHeight; ++i) {
+    for (int v = 0; v < kVectors; ++v) {
+      const auto mask = lanes_of(v, t.columns);
       V y = acc[i][v];
       if (t.residual != nullptr) y = hn::Add(y, hn::MaskedLoad(mask, d, t.residual + i * t.residual_row + v * kLanes));
-      y = hn::IfThenElse(hn::Lt(y, low), low, y);
-      y = hn::IfThenElse(hn::Gt(y, high), high, y);
-      hn::BlendedStore(y, mask, d, t.c + i * t.c_row + v * kLanes);
+      hn::BlendedStore(clamp(y, low, high), mask, d, t.c + i * t.c_row + v * kLanes);
     }
   }
+}
+
+/// One row times kPanels panels at once, so that enough sums are under way.
+template <int kPanels>
+inline void row_block(const RowRun& r, int64_t panel, int64_t depth) {
+  const D d;
+  V acc[kPanels][2];
+  const float* b[kPanels];
+  for (int p = 0; p < kPanels; ++p) {
+    b[p] = r.panel + (panel + p) * r.panel_step;
+    for (int v = 0; v < 2; ++v) acc[p][v] = hn::LoadU(d, r.bias + ((panel + p) * 2 + v) * kLanes);
+  }
+  for (int64_t k = 0; k < depth; ++k) {
+    const V x = hn::Set(d, r.x[k]);
+    PTERON_UNROLL
+    for (int p = 0; p < kPanels; ++p) {
+      for (int v = 0; v < 2; ++v) acc[p][v] = hn::MulAdd(x, hn::LoadU(d, b[p] + (k * 2 + v) * kLanes), acc[p][v]);
+    }
+  }
+  const V low = hn::Set(d, r.low), high = hn::Set(d, r.high);
+  for (int p = 0; p < kPanels; ++p) {
+    for (int v = 0; v < 2; ++v) {
+      const int64_t column = ((panel + p) * 2 + v) * kLanes;
+      V y = acc[p][v];
+      if (column + kLanes <= r.columns) {
+        if (r.residual != nullptr) y = hn::Add(y, hn::LoadU(d, r.residual + column));
+        hn::StoreU(clamp(y, low, high), d, r.c + column);
+        continue;
+      }
+      const auto mask = lanes_of(0, r.columns - column);
+      if (r.residual != nullptr) y = hn::Add(y, hn::MaskedLoad(mask, d, r.residual + column));
+      hn::BlendedStore(clamp(y, low, high), mask, d, r.c + column);
+    }
+  }
+}
+
+void row(const RowRun& r) {
+  int64_t panel = 0;
+  for (; panel + 4 <= r.panels; panel += 4) row_block<4>(r, panel, r.depth);
+  if (panel + 2 <= r.panels) row_block<2>(r, panel, r.depth), panel += 2;
+  if (panel < r.panels) row_block<1>(r, panel, r.depth);
 }
 
 /// kPixels neighbouring outputs of kVectors vectors of channels.
@@ -110,10 +184,7 @@ inline void depthwise_block(const DepthwiseRun& r, int64_t pixel, int64_t channe
   const V low = hn::Set(d, r.low), high = hn::Set(d, r.high);
   for (int p = 0; p < kPixels; ++p) {
     for (int v = 0; v < kVectors; ++v) {
-      V y = acc[p][v];
-      y = hn::IfThenElse(hn::Lt(y, low), low, y);
-      y = hn::IfThenElse(hn::Gt(y, high), high, y);
-      hn::StoreU(y, d, r.out + (pixel + p) * r.channels + channel + v * kLanes);
+      hn::StoreU(clamp(acc[p][v], low, high), d, r.out + (pixel + p) * r.channels + channel + v * kLanes);
     }
   }
 }
@@ -156,6 +227,7 @@ TileSet make_tiles() {
   set.rows = kRows;
   set.columns = 2 * kLanes;
   fill<kRows>(&set);
+  set.row = row;
   set.depthwise = depthwise;
   return set;
 }

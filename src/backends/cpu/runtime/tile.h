@@ -9,22 +9,25 @@ namespace pteron::cpu {
 inline constexpr int kMaxTileRows = 12;
 inline constexpr int kMaxTileColumns = 32;
 
-/// One tile of c: c[i, j] = clamp(sum over taps t and k < run of rows[i][starts(t) + k] * panel[(t * run + k) * width + j] + bias[j] +
-/// residual[i, j]), where starts(0) = 0 and starts(t + 1) = starts(t) + steps[t].
+/// One tile of c: c[i, j] = clamp(start + sum over taps t and k < run of rows[i][starts(t) + k] * panel[(t * run + k) * width + j] +
+/// residual[i, j]), where starts(0) = 0, starts(t + 1) = starts(t) + steps[t], and start is bias[j] or, without a bias, c[i, j] itself.
 struct Tile {
   const float* const* rows = nullptr;  ///< as many as the function's rows
   int64_t taps = 1;
   const int64_t* steps = nullptr;      ///< elements from each tap to the next, `taps` entries
   int64_t run = 0;                     ///< contiguous elements of a tap
   const float* panel = nullptr;        ///< width is that of the function
+  const float* next = nullptr;         ///< memory to bring near while the tile runs: one line for every kPrefetchSteps elements
   float* c = nullptr;
   int64_t c_row = 0;                   ///< elements from one row of c to the next
-  const float* bias = nullptr;         ///< width values
+  const float* bias = nullptr;         ///< width values, or null: go on from what c has
   const float* residual = nullptr;     ///< may be null
   int64_t residual_row = 0;
   float low = 0, high = 0;
   int columns = 0;                     ///< columns that exist, at most the width
 };
+inline constexpr int kPrefetchSteps = 8;
+inline constexpr int kLineFloats = 16;
 using TileFn = void (*)(const Tile&);
 
 /// One output run of a depthwise sum: out[p, c] = clamp(sum over taps t of x[p * x_step + offsets[t] + c] * weights[weight_offsets[t] + c] +
@@ -43,12 +46,27 @@ struct DepthwiseRun {
   float low = 0, high = 0;
 };
 
+/// One row times `panels` whole panels that lie panel_step elements apart: as Tile with one row and one tap.
+struct RowRun {
+  const float* x = nullptr;
+  int64_t depth = 0;
+  const float* panel = nullptr;
+  int64_t panel_step = 0;
+  int64_t panels = 0;
+  float* c = nullptr;
+  const float* bias = nullptr;
+  const float* residual = nullptr;  ///< may be null
+  float low = 0, high = 0;
+  int64_t columns = 0;              ///< columns that exist, at most panels * width
+};
+
 /// The loops for this processor.
 struct TileSet {
   int rows = 0;     ///< of a full tile
   int columns = 0;  ///< of a full panel; a last panel of at most half of it is half as wide
   TileFn full[kMaxTileRows + 1] = {};  ///< by number of rows, 1 to `rows`
   TileFn half[kMaxTileRows + 1] = {};
+  void (*row)(const RowRun&) = nullptr;
   void (*depthwise)(const DepthwiseRun&) = nullptr;
 };
 const TileSet& tile_set();

@@ -1,0 +1,111 @@
+// Rates of the CPU engine's products against the processor's multiply-add peak, taken in turns in one process: `product_bench [THREADS]`.
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+#include <vector>
+
+#include "backends/cpu/runtime/product.h"
+#include "backends/cpu/runtime/tile.h"
+
+namespace pteron::cpu {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Shape {
+  const char* what;
+  int64_t rows, depth, columns;
+};
+constexpr Shape kShapes[] = {
+    {"square 512", 512, 512, 512},          {"square 1024", 1024, 1024, 1024},       {"BERT 768 to 768", 128, 768, 768},     {"BERT 768 to 3072", 128, 768, 3072},
+    {"BERT 3072 to 768", 128, 3072, 768},   {"ViT 768 to 3072", 197, 768, 3072},     {"1x1 at 56, 64 to 256", 3136, 64, 256}, {"1x1 at 56, 256 to 64", 3136, 256, 64},
+    {"1x1 at 28, 512 to 128", 784, 512, 128}, {"1x1 at 14, 256 to 1024", 196, 256, 1024}, {"1x1 at 7, 512 to 2048", 49, 512, 2048}, {"1x1 at 7, 2048 to 512", 49, 2048, 512},
+    {"1x1 at 56, 24 to 144", 3136, 24, 144}, {"one row 576 to 1536", 1, 576, 1536},   {"one row 256 to 1024", 1, 256, 1024},   {"one row 64 to 128", 1, 64, 128},
+};
+
+struct Rows {
+  const float* data;
+  int64_t stride;
+};
+void rows_of(const void* context, int64_t first, int64_t count, const float** out) {
+  const Rows& rows = *static_cast<const Rows*>(context);
+  for (int64_t i = 0; i < count; ++i) out[i] = rows.data + (first + i) * rows.stride;
+}
+
+/// Shortest time of a call in seconds, over at least 0.2 s.
+template <typename Fn>
+double best_seconds(Fn&& fn) {
+  double best = 1e9;
+  const Clock::time_point begin = Clock::now();
+  do {
+    const Clock::time_point one = Clock::now();
+    fn();
+    best = std::min(best, std::chrono::duration<double>(Clock::now() - one).count());
+  } while (Clock::now() - begin < std::chrono::milliseconds(200));
+  return best;
+}
+
+/// Multiply-adds of a full tile on data of the first-level cache, GFLOP/s.
+double peak() {
+  const TileSet& tiles = tile_set();
+  std::vector<float> a(static_cast<size_t>(kMaxTileRows) * 64, 0.5f), b(static_cast<size_t>(kMaxTileColumns) * 64, 0.5f), c(static_cast<size_t>(kMaxTileRows) * kMaxTileColumns);
+  std::array<const float*, kMaxTileRows> rows;
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = a.data() + i * 64;
+  // The same row and panel again and again, as taps that go nowhere.
+  std::vector<int64_t> steps(64, 0);
+  Tile tile;
+  tile.rows = rows.data();
+  tile.steps = steps.data();
+  tile.taps = 1;
+  tile.run = 64;
+  tile.panel = tile.next = b.data();
+  tile.c = c.data();
+  tile.c_row = kMaxTileColumns;
+  tile.low = -1e30f;
+  tile.high = 1e30f;
+  tile.bias = b.data();
+  tile.columns = tiles.columns;
+  const double seconds = best_seconds([&] {
+    for (int i = 0; i < 1000; ++i) tiles.full[tiles.rows](tile);
+  });
+  return 2.0 * 1000 * 64 * tiles.rows * tiles.columns / seconds * 1e-9;
+}
+
+int run(int threads) {
+  const auto pool = make_thread_pool(threads);
+  runtime::StateCache cache;
+  const auto work = WorkBuffers::shared(cache);
+  if (!work.ok()) return 1;
+  std::printf("%-26s %10s %10s %8s\n", "product", "us", "GFLOP/s", "of peak");
+  for (const Shape& s : kShapes) {
+    std::vector<float> x(static_cast<size_t>(s.rows * s.depth), 0.25f), w(static_cast<size_t>(s.columns * s.depth), 0.5f), y(static_cast<size_t>(s.rows * s.columns));
+    std::vector<int64_t> offsets(static_cast<size_t>(s.depth));
+    std::iota(offsets.begin(), offsets.end(), 0);
+    const auto packed = PackedMatrix::make(w.data(), s.columns, s.depth, offsets, nullptr, 0, *pool);
+    if (!packed.ok()) return 1;
+    static constexpr int64_t kNoStep[1] = {0};
+    const Rows rows{x.data(), s.depth};
+    Product p;
+    p.weights = packed->get();
+    p.rows = s.rows;
+    p.rows_of = rows_of;
+    p.context = &rows;
+    p.steps = kNoStep;
+    p.c = y.data();
+    p.c_row = s.columns;
+    p.work = static_cast<const WorkBuffers*>(work->get());
+    const double top = peak() * threads;
+    const double seconds = best_seconds([&] { run_product(p, *pool); });
+    const double rate = 2e-9 * static_cast<double>(s.rows * s.depth * s.columns) / seconds;
+    std::printf("%-26s %10.1f %10.1f %7.0f%%\n", s.what, seconds * 1e6, rate, 100 * rate / top);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace pteron::cpu
+
+int main(int argc, char** argv) { return pteron::cpu::run(argc > 1 ? std::max(1, std::atoi(argv[1])) : 1); }

@@ -1,0 +1,178 @@
+// Winograd convolutions: weights, blocks of tiles, threads.
+#include "backends/cpu/runtime/winograd.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "backends/cpu/runtime/tile.h"
+#include "base/str_cat.h"
+#include "tensor/dim_math.h"
+
+namespace pteron::cpu {
+namespace {
+
+constexpr int64_t kPoints = 36;
+// Tiles of a block: their transformed values, before and after the products, should stay in the second-level cache.
+constexpr int64_t kBlockFloats = 128 << 10;
+constexpr int64_t kMinBlockTiles = 12, kMaxBlockTiles = 48;
+// Fewer tiles than this do not pay for four times the weights.
+constexpr int64_t kMinTiles = 12;
+constexpr int64_t kMinChannels = 16;
+
+/// G of the paper: kernel values to points.
+constexpr double kG[6][3] = {{1.0 / 4, 0, 0},          {-1.0 / 6, -1.0 / 6, -1.0 / 6}, {-1.0 / 6, 1.0 / 6, -1.0 / 6},
+                             {1.0 / 24, 1.0 / 12, 1.0 / 6}, {1.0 / 24, -1.0 / 12, 1.0 / 6}, {0, 0, 1}};
+
+int64_t block_tiles(int64_t channels, int64_t out_channels) {
+  const int64_t rows = tile_set().rows;
+  const int64_t tiles = std::clamp(kBlockFloats / (kPoints * (channels + out_channels)), kMinBlockTiles, kMaxBlockTiles);
+  return ceil_div(tiles, rows) * rows;
+}
+
+struct Rows {
+  const float* data;
+  int64_t stride;
+};
+void rows_of(const void* context, int64_t first, int64_t count, const float** out) {
+  const Rows& rows = *static_cast<const Rows*>(context);
+  for (int64_t i = 0; i < count; ++i) out[i] = rows.data + (first + i) * rows.stride;
+}
+
+/// Where tile `index` begins in the output.
+struct Place {
+  int64_t image, y, x;
+};
+Place place_of(const WinogradConv& c, int64_t index) {
+  const int64_t across = ceil_div(c.out_width, int64_t{4}), down = ceil_div(c.out_height, int64_t{4});
+  return {index / (across * down), index / across % down * 4, index % across * 4};
+}
+
+void transform_input(const WinogradConv& c, const Place& place, const float* zeros, float* out, int64_t out_step) {
+  WinogradInput in;
+  in.out = out;
+  in.out_step = out_step;
+  in.channels = c.channels;
+  const float* image = c.x + place.image * c.batch;
+  for (int64_t i = 0; i < 36; ++i) {
+    const int64_t y = place.y + i / 6 - c.padding[0], x = place.x + i % 6 - c.padding[1];
+    in.pixels[i] = y >= 0 && y < c.height && x >= 0 && x < c.width ? image + y * c.row + x * c.pixel : zeros;
+  }
+  winograd_transforms().input(in);
+}
+
+void transform_output(const WinogradConv& c, const Place& place, const float* in, int64_t in_step, int64_t first, int64_t count) {
+  WinogradOutput o;
+  o.in = in;
+  o.in_step = in_step;
+  o.has_residual = c.residual != nullptr;
+  o.bias = reinterpret_cast<const float*>(c.weights->bias.data()) + first;
+  o.channels = count;
+  o.low = c.epilogue.low;
+  o.high = c.epilogue.high;
+  for (int64_t i = 0; i < 16; ++i) {
+    const int64_t y = place.y + i / 4, x = place.x + i % 4;
+    const bool inside = y < c.out_height && x < c.out_width;
+    const int64_t at = ((place.image * c.out_height + y) * c.out_width + x) * c.out_channels + first;
+    o.pixels[i] = inside ? c.y + at : nullptr;
+    o.residuals[i] = inside && o.has_residual ? c.residual + at : nullptr;
+  }
+  winograd_transforms().output(o);
+  if (c.epilogue.function == nullptr) return;
+  for (float* pixel : o.pixels) {
+    if (pixel != nullptr) c.epilogue.function(pixel, count);
+  }
+}
+
+/// Tiles [first, last) for the output channels of panels [panel, end).
+void run_tiles(const WinogradConv& c, int64_t first, int64_t last, int64_t panel, int64_t end, float* memory) {
+  const int64_t tiles = last - first, column = panel * tile_set().columns;
+  const int64_t columns = std::min(end * tile_set().columns, c.out_channels) - column;
+  float* const zeros = memory;
+  float* const values = zeros + c.channels;
+  float* const sums = values + kPoints * tiles * c.channels;
+  std::fill(zeros, zeros + c.channels, 0.0f);
+  for (int64_t t = 0; t < tiles; ++t) transform_input(c, place_of(c, first + t), zeros, values + t * c.channels, tiles * c.channels);
+  static constexpr int64_t kNoStep[1] = {0};
+  for (int64_t i = 0; i < kPoints; ++i) {
+    const Rows rows{values + i * tiles * c.channels, c.channels};
+    Product p;
+    p.weights = c.weights->matrices[static_cast<size_t>(i)].get();
+    p.rows = tiles;
+    p.rows_of = rows_of;
+    p.context = &rows;
+    p.steps = kNoStep;
+    p.c = sums + i * tiles * columns - column;  // panels before the first are not written
+    p.c_row = columns;
+    run_panels(p, panel, end);
+  }
+  for (int64_t t = 0; t < tiles; ++t) transform_output(c, place_of(c, first + t), sums + t * columns, tiles * columns, column, columns);
+}
+
+}  // namespace
+
+bool winograd_pays(int64_t count, int64_t out_height, int64_t out_width, int64_t channels, int64_t out_channels) {
+  if (channels < kMinChannels || out_channels < kMinChannels) return false;
+  return count * ceil_div(out_height, int64_t{4}) * ceil_div(out_width, int64_t{4}) >= kMinTiles;
+}
+
+Result<std::shared_ptr<const runtime::KernelState>> WinogradWeights::make(const float* data, int64_t out_channels, int64_t channels, const int64_t strides[4], const float* bias,
+                                                                          int64_t bias_stride, ThreadPool& pool) {
+  auto made = std::make_shared<WinogradWeights>();
+  PTERON_ASSIGN(made->bias, Buffer::create_zeroed(static_cast<size_t>(out_channels) * sizeof(float)));
+  for (int64_t o = 0; bias != nullptr && o < out_channels; ++o) reinterpret_cast<float*>(made->bias.data())[o] = bias[o * bias_stride];
+  // Points of one kernel row after the other: [point][out][channel].
+  const int64_t plane = out_channels * channels;
+  PTERON_ASSIGN(Buffer points, Buffer::create(static_cast<size_t>(kPoints * plane) * sizeof(float)));
+  float* const to = reinterpret_cast<float*>(points.data());
+  pool.parallel_for(out_channels, std::max<int64_t>(1024 / channels, 1), [&](int64_t begin, int64_t end) {
+    for (int64_t o = begin; o < end; ++o) {
+      for (int64_t c = 0; c < channels; ++c) {
+        const float* kernel = data + o * strides[0] + c * strides[1];
+        double rows[6][3];
+        for (int64_t x = 0; x < 3; ++x) {
+          const double k0 = kernel[x * strides[3]], k1 = kernel[strides[2] + x * strides[3]], k2 = kernel[2 * strides[2] + x * strides[3]];
+          for (int i = 0; i < 6; ++i) rows[i][x] = kG[i][0] * k0 + kG[i][1] * k1 + kG[i][2] * k2;
+        }
+        for (int i = 0; i < 6; ++i) {
+          for (int j = 0; j < 6; ++j) {
+            to[(i * 6 + j) * plane + o * channels + c] = static_cast<float>(rows[i][0] * kG[j][0] + rows[i][1] * kG[j][1] + rows[i][2] * kG[j][2]);
+          }
+        }
+      }
+    }
+  });
+  std::vector<int64_t> offsets(static_cast<size_t>(channels));
+  for (size_t c = 0; c < offsets.size(); ++c) offsets[c] = static_cast<int64_t>(c);
+  for (int64_t i = 0; i < kPoints; ++i) {
+    PTERON_ASSIGN(auto matrix, PackedMatrix::make(to + i * plane, out_channels, channels, offsets, nullptr, 0, pool));
+    made->matrices.push_back(std::move(matrix));
+  }
+  return std::shared_ptr<const runtime::KernelState>(std::move(made));
+}
+
+Status run_winograd(const WinogradConv& c, ThreadPool& pool) {
+  const int64_t tiles = c.count * ceil_div(c.out_height, int64_t{4}) * ceil_div(c.out_width, int64_t{4});
+  const int64_t panels = c.weights->matrices[0]->panel_count(), threads = pool.thread_count();
+  if (tiles == 0 || panels == 0) return ok_status();
+  const int64_t block = std::min(block_tiles(c.channels, c.out_channels), ceil_div(tiles, tile_set().rows * int64_t{1}) * tile_set().rows);
+  const int64_t blocks = ceil_div(tiles, block);
+  // With fewer blocks than threads, the output channels are shared out as well; each part transforms the input for itself.
+  const int64_t parts = std::min(panels, ceil_div(threads, blocks)), part = ceil_div(panels, parts);
+  std::atomic<bool> no_memory = false;
+  const auto run = [&](int64_t begin, int64_t end) {
+    const WorkBuffers::Loan loan(c.work, c.channels + kPoints * block * (c.channels + c.out_channels));
+    if (loan.floats() == nullptr) {
+      no_memory = true;
+      return;
+    }
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t first = i / parts * block, panel = i % parts * part;
+      if (panel < panels) run_tiles(c, first, std::min(tiles, first + block), panel, std::min(panels, panel + part), loan.floats());
+    }
+  };
+  pool.parallel_for(blocks * parts, 1, run);
+  if (no_memory) return Status(Code::kOutOfMemory, str_cat("conv2d: no memory for a block of ", block, " tiles"));
+  return ok_status();
+}
+
+}  // namespace pteron::cpu
