@@ -71,6 +71,22 @@ void for_planes(KernelContext& context, const Pool& p, Fn&& fn) {
   });
 }
 
+/// Channels that are neighbours in input and output, as in channels-last images: loops run along them.
+bool channels_last(const Pool& p) { return p.channels >= 8 && p.x_channel == 1 && p.y_channel == 1; }
+
+/// Calls fn(batch, z, y, x) for all outputs of a plane, and for all batches, on the pool's threads.
+template <typename Fn>
+void for_pixels(KernelContext& context, const Pool& p, Fn&& fn) {
+  const int64_t plane = p.axis[0].out * p.axis[1].out * p.axis[2].out, across = p.axis[2].out, down = p.axis[1].out;
+  int64_t work = p.channels;
+  for (const Axis& a : p.axis) work *= p.adaptive ? ceil_div(a.in, std::max<int64_t>(a.out, 1)) : a.kernel;
+  context.pool->parallel_for(p.batch * plane, std::max<int64_t>(32768 / std::max<int64_t>(work, 1), 1), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) fn(i / plane, i % plane / (across * down), i / across % down, i % across);
+  });
+}
+
+constexpr int64_t kChannelBlock = 64;
+
 template <typename T>
 bool is_nan(T v) {
   if constexpr (std::is_integral_v<T>) {
@@ -111,6 +127,40 @@ Value<T> window_max(const Pool& p, const T* plane, int64_t z, int64_t y, int64_t
   return best;
 }
 
+/// Maxima of channels-last images, without positions.
+template <typename T>
+void max_pixels(KernelContext& context, const Pool& p, const T* x, T* y) {
+  using V = Value<T>;
+  for_pixels(context, p, [&](int64_t n, int64_t z, int64_t row, int64_t column) {
+    const int64_t at[3] = {z, row, column};
+    int64_t begin[3], end[3], step[3];
+    for (int d = 0; d < 3; ++d) {
+      step[d] = p.adaptive ? 1 : p.axis[d].dilation;
+      begin[d] = p.window_begin(d, at[d]);
+      end[d] = std::min(p.window_end(d, at[d]), p.axis[d].in);
+      if (begin[d] < 0) begin[d] += ceil_div(-begin[d], step[d]) * step[d];
+    }
+    T* const to = y + n * p.y_batch + z * p.axis[0].y_stride + row * p.axis[1].y_stride + column * p.axis[2].y_stride;
+    for (int64_t c0 = 0; c0 < p.channels; c0 += kChannelBlock) {
+      const int64_t count = std::min(kChannelBlock, p.channels - c0);
+      V best[kChannelBlock];
+      std::fill(best, best + count, std::numeric_limits<V>::has_infinity ? -std::numeric_limits<V>::infinity() : std::numeric_limits<V>::lowest());
+      for (int64_t i = begin[0]; i < end[0]; i += step[0]) {
+        for (int64_t j = begin[1]; j < end[1]; j += step[1]) {
+          for (int64_t k = begin[2]; k < end[2]; k += step[2]) {
+            const T* from = x + n * p.x_batch + i * p.axis[0].x_stride + j * p.axis[1].x_stride + k * p.axis[2].x_stride + c0;
+            for (int64_t c = 0; c < count; ++c) {
+              const V v = convert_value<V>(from[c]);
+              best[c] = v > best[c] || is_nan(v) ? v : best[c];
+            }
+          }
+        }
+      }
+      for (int64_t c = 0; c < count; ++c) to[c0 + c] = store_value<T>(best[c]);
+    }
+  });
+}
+
 template <typename T>
 void max_planes(KernelContext& context, const Pool& p, const T* x, T* y, int64_t* indices) {
   for_planes(context, p, [&](int64_t n, int64_t c) {
@@ -135,37 +185,81 @@ struct Divisor {
   int64_t fixed = 0;  ///< 0: the size of the window
 };
 
+struct AverageWindow {
+  int64_t begin[3], end[3];
+  int64_t divisor = 0;
+  bool empty = false;
+};
+AverageWindow average_window(const Pool& p, const Divisor& divisor, const int64_t* at) {
+  AverageWindow w;
+  int64_t full = 1, clipped = 1;
+  for (int d = 0; d < 3; ++d) {
+    w.begin[d] = p.window_begin(d, at[d]);
+    w.end[d] = std::min(p.window_end(d, at[d]), p.axis[d].in + p.axis[d].padding);
+    full *= w.end[d] - w.begin[d];
+    w.begin[d] = std::max<int64_t>(w.begin[d], 0);
+    w.end[d] = std::min(w.end[d], p.axis[d].in);
+    clipped *= std::max<int64_t>(w.end[d] - w.begin[d], 0);
+  }
+  w.divisor = divisor.fixed != 0 ? divisor.fixed : divisor.include_padding ? full : clipped;
+  w.empty = clipped == 0;
+  return w;
+}
+/// Of a window with the sum 0 if it is empty.
+template <typename S>
+S average_of(const Pool& p, const AverageWindow& w, S sum) {
+  return w.empty && (w.divisor == 0 || !p.adaptive) ? S{} : sum / static_cast<S>(w.divisor);
+}
+
+// ATen sums float in float; a part a row keeps windows of a whole image exact enough.
+template <typename T>
+using Sum = std::conditional_t<std::is_integral_v<T>, int64_t, std::conditional_t<std::is_same_v<T, double>, double, float>>;
+
 template <typename T>
 void average_planes(KernelContext& context, const Pool& p, Divisor divisor, const T* x, T* y) {
-  // ATen sums float in float; double keeps windows of a whole image exact enough.
-  using S = std::conditional_t<std::is_integral_v<T>, int64_t, std::conditional_t<std::is_same_v<T, double>, double, float>>;
+  using S = Sum<T>;
   for_planes(context, p, [&](int64_t n, int64_t c) {
     const T* plane = x + n * p.x_batch + c * p.x_channel;
     T* to = y + n * p.y_batch + c * p.y_channel;
     for (int64_t o = 0; o < p.axis[0].out * p.axis[1].out * p.axis[2].out; ++o) {
       const int64_t at[3] = {o / (p.axis[2].out * p.axis[1].out), o / p.axis[2].out % p.axis[1].out, o % p.axis[2].out};
-      int64_t begin[3], end[3], full = 1, clipped = 1;
-      for (int d = 0; d < 3; ++d) {
-        begin[d] = p.window_begin(d, at[d]);
-        end[d] = std::min(p.window_end(d, at[d]), p.axis[d].in + p.axis[d].padding);
-        full *= end[d] - begin[d];
-        begin[d] = std::max<int64_t>(begin[d], 0);
-        end[d] = std::min(end[d], p.axis[d].in);
-        clipped *= std::max<int64_t>(end[d] - begin[d], 0);
-      }
+      const AverageWindow w = average_window(p, divisor, at);
       S sum{};
-      for (int64_t i = begin[0]; i < end[0]; ++i) {
-        for (int64_t j = begin[1]; j < end[1]; ++j) {
+      for (int64_t i = w.begin[0]; i < w.end[0]; ++i) {
+        for (int64_t j = w.begin[1]; j < w.end[1]; ++j) {
           const T* row = plane + i * p.axis[0].x_stride + j * p.axis[1].x_stride;
           S part{};
-          for (int64_t k = begin[2]; k < end[2]; ++k) part += convert_value<S>(row[k * p.axis[2].x_stride]);
+          for (int64_t k = w.begin[2]; k < w.end[2]; ++k) part += convert_value<S>(row[k * p.axis[2].x_stride]);
           sum += part;
         }
       }
-      const int64_t by = divisor.fixed != 0 ? divisor.fixed : divisor.include_padding ? full : clipped;
-      if (clipped == 0) sum = S{};
-      const S mean = clipped == 0 && (by == 0 || !p.adaptive) ? S{} : sum / static_cast<S>(by);
-      to[at[0] * p.axis[0].y_stride + at[1] * p.axis[1].y_stride + at[2] * p.axis[2].y_stride] = store_value<T>(mean);
+      to[at[0] * p.axis[0].y_stride + at[1] * p.axis[1].y_stride + at[2] * p.axis[2].y_stride] = store_value<T>(average_of(p, w, sum));
+    }
+  });
+}
+
+/// Means of channels-last images.
+template <typename T>
+void average_pixels(KernelContext& context, const Pool& p, Divisor divisor, const T* x, T* y) {
+  using S = Sum<T>;
+  for_pixels(context, p, [&](int64_t n, int64_t z, int64_t row, int64_t column) {
+    const int64_t at[3] = {z, row, column};
+    const AverageWindow w = average_window(p, divisor, at);
+    T* const to = y + n * p.y_batch + z * p.axis[0].y_stride + row * p.axis[1].y_stride + column * p.axis[2].y_stride;
+    for (int64_t c0 = 0; c0 < p.channels; c0 += kChannelBlock) {
+      const int64_t count = std::min(kChannelBlock, p.channels - c0);
+      S sum[kChannelBlock] = {};
+      for (int64_t i = w.begin[0]; i < w.end[0]; ++i) {
+        for (int64_t j = w.begin[1]; j < w.end[1]; ++j) {
+          S part[kChannelBlock] = {};
+          for (int64_t k = w.begin[2]; k < w.end[2]; ++k) {
+            const T* from = x + n * p.x_batch + i * p.axis[0].x_stride + j * p.axis[1].x_stride + k * p.axis[2].x_stride + c0;
+            for (int64_t c = 0; c < count; ++c) part[c] += convert_value<S>(from[c]);
+          }
+          for (int64_t c = 0; c < count; ++c) sum[c] += part[c];
+        }
+      }
+      for (int64_t c = 0; c < count; ++c) to[c0 + c] = store_value<T>(average_of(p, w, sum[c]));
     }
   });
 }
@@ -213,14 +307,22 @@ Status set_windows(Pool* p, const Tensor& x, const IntList& kernel, const IntLis
 Status run_max(KernelContext& context, const Pool& p, const Tensor& x, Tensor& out, Tensor* indices) {
   if (indices != nullptr && indices->dtype() != DType::kInt64) return Status(Code::kInvalidInput, "max pool: indices must be int64");
   const bool known = dispatch_real(x.dtype(), [&]<typename T>() {
-    if constexpr (!std::is_same_v<T, bool>) max_planes<T>(context, p, x.as<T>(), out.as<T>(), indices != nullptr ? indices->as<int64_t>() : nullptr);
+    if constexpr (std::is_same_v<T, bool>) {
+      return;
+    } else {
+      if (indices == nullptr && channels_last(p)) return max_pixels<T>(context, p, x.as<T>(), out.as<T>());
+      max_planes<T>(context, p, x.as<T>(), out.as<T>(), indices != nullptr ? indices->as<int64_t>() : nullptr);
+    }
   });
   if (!known || x.dtype() == DType::kBool) return Status(Code::kUnsupported, str_cat("max pool of ", dtype_name(x.dtype())));
   return ok_status();
 }
 
 Status run_average(KernelContext& context, const Pool& p, Divisor divisor, const Tensor& x, Tensor& out) {
-  bool known = dispatch_floating(x.dtype(), [&]<typename T>() { average_planes<T>(context, p, divisor, x.as<T>(), out.as<T>()); });
+  bool known = dispatch_floating(x.dtype(), [&]<typename T>() {
+    if (channels_last(p)) return average_pixels<T>(context, p, divisor, x.as<T>(), out.as<T>());
+    average_planes<T>(context, p, divisor, x.as<T>(), out.as<T>());
+  });
   if (!known && is_integral(x.dtype(), false)) {
     known = dispatch_real(x.dtype(), [&]<typename T>() {
       if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) average_planes<T>(context, p, divisor, x.as<T>(), out.as<T>());

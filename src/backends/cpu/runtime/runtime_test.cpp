@@ -100,34 +100,45 @@ void expect_near(const std::vector<float>& got, const std::vector<float>& want, 
   for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-5f * (1.0f + std::fabs(want[i]))) << what << " at " << i;
 }
 
-TEST(CpuLinear, EqualsLoops) {
+/// A linear of one size, on one or two threads, against a loop.
+void check_linear(int64_t m, int64_t n, int64_t k) {
   const Kernel& kernel = linear_kernels()[0];
+  std::vector<float> x = random_floats(static_cast<size_t>(m * k), 1), w = random_floats(static_cast<size_t>(n * k), 2), b = random_floats(static_cast<size_t>(n), 3),
+                     r = random_floats(static_cast<size_t>(m * n), 4), y(static_cast<size_t>(m * n)), want(y.size());
+  const bool residual = (m + n) % 2 == 0;
+  const std::string_view name = n % 3 == 0 ? "relu6" : n % 3 == 1 ? "gelu" : "none";
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      double sum = b[static_cast<size_t>(j)];
+      for (int64_t e = 0; e < k; ++e) sum += static_cast<double>(x[static_cast<size_t>(i * k + e)]) * w[static_cast<size_t>(j * k + e)];
+      if (residual) sum += r[static_cast<size_t>(i * n + j)];
+      want[static_cast<size_t>(i * n + j)] = activate(name, static_cast<float>(sum));
+    }
+  }
+  Call call(8);
+  call.tensor(0, {m, k}, x.data(), false);
+  call.tensor(1, {n, k}, w.data(), true);
+  call.tensor(2, {n}, b.data(), true);
+  if (residual) call.tensor(3, {m, n}, r.data(), false);
+  call.activation(4, name == "relu6" ? "clamp" : name, 0, 6);
+  call.tensor(7, {m, n}, y.data(), false);
+  const Status status = call.run(kernel, m == 64 ? 2 : 1);
+  ASSERT_TRUE(status.ok()) << status.message();
+  expect_near(y, want, str_cat("m ", m, " n ", n, " k ", k));
+}
+
+TEST(CpuLinear, EqualsLoops) {
   for (const int64_t m : {1, 2, 5, 7, 13, 64}) {
     for (const int64_t n : {1, 3, 8, 9, 16, 17, 40, 65}) {
-      for (const int64_t k : {1, 5, 33, 128}) {
-        std::vector<float> x = random_floats(static_cast<size_t>(m * k), 1), w = random_floats(static_cast<size_t>(n * k), 2), b = random_floats(static_cast<size_t>(n), 3),
-                           r = random_floats(static_cast<size_t>(m * n), 4), y(static_cast<size_t>(m * n)), want(y.size());
-        const bool residual = (m + n) % 2 == 0;
-        const std::string_view name = n % 3 == 0 ? "relu6" : n % 3 == 1 ? "gelu" : "none";
-        for (int64_t i = 0; i < m; ++i) {
-          for (int64_t j = 0; j < n; ++j) {
-            double sum = b[static_cast<size_t>(j)];
-            for (int64_t e = 0; e < k; ++e) sum += static_cast<double>(x[static_cast<size_t>(i * k + e)]) * w[static_cast<size_t>(j * k + e)];
-            if (residual) sum += r[static_cast<size_t>(i * n + j)];
-            want[static_cast<size_t>(i * n + j)] = activate(name, static_cast<float>(sum));
-          }
-        }
-        Call call(8);
-        call.tensor(0, {m, k}, x.data(), false);
-        call.tensor(1, {n, k}, w.data(), true);
-        call.tensor(2, {n}, b.data(), true);
-        if (residual) call.tensor(3, {m, n}, r.data(), false);
-        call.activation(4, name == "relu6" ? "clamp" : name, 0, 6);
-        call.tensor(7, {m, n}, y.data(), false);
-        const Status status = call.run(kernel, m == 64 ? 2 : 1);
-        ASSERT_TRUE(status.ok()) << status.message();
-        expect_near(y, want, str_cat("m ", m, " n ", n, " k ", k));
-      }
+      for (const int64_t k : {1, 5, 33, 128}) check_linear(m, n, k);
+    }
+  }
+}
+
+TEST(CpuLinear, DeepOnesRunInBlocks) {
+  for (const int64_t m : {1, 3, 31, 250}) {
+    for (const int64_t k : {384, 385, 700, 1031}) {
+      for (const int64_t n : {20, 150, 201}) check_linear(m, n, k);  // rows lie as they are, or are gathered
     }
   }
 }
@@ -156,6 +167,9 @@ void check_conv(const ConvCase& t) {
   call.tensor(11, {t.n, t.o, oh, ow}, y.data(), false, t.y_last);
   const Status status = call.run(conv_kernels()[0], 2);
   ASSERT_TRUE(status.ok()) << status.message();
+  // Winograd's transforms round more: by the size of the terms, not of their sum.
+  const bool winograd = t.kh == 3 && t.kw == 3 && t.stride == 1 && t.dilation == 1 && t.groups == 1;
+  const float tolerance = winograd ? 1e-4f : 3e-5f;
   const TensorView &xv = call.values[0].tensor.view, &yv = call.values[11].tensor.view, &rv = call.values[3].tensor.view;
   for (int64_t n = 0; n < t.n; ++n) {
     for (int64_t o = 0; o < t.o; ++o) {
@@ -175,7 +189,7 @@ void check_conv(const ConvCase& t) {
           if (t.residual) sum += r[static_cast<size_t>(n * rv.stride(0) + o * rv.stride(1) + i * rv.stride(2) + j * rv.stride(3))];
           const float want = activate(t.activation, static_cast<float>(sum));
           const float got = y[static_cast<size_t>(n * yv.stride(0) + o * yv.stride(1) + i * yv.stride(2) + j * yv.stride(3))];
-          ASSERT_NEAR(got, want, 3e-5f * (1.0f + std::fabs(want))) << "n " << n << " o " << o << " y " << i << " x " << j;
+          ASSERT_NEAR(got, want, tolerance * (1.0f + std::fabs(want))) << "n " << n << " o " << o << " y " << i << " x " << j;
         }
       }
     }
@@ -195,6 +209,12 @@ TEST(CpuConv2d, EqualsLoops) {
       {1, 4, 5, 5, 4, 3, 3, 1, 4, 2, 4, true, false, false, "silu"},     // depthwise: windows wholly in the padding
       {1, 5, 4, 4, 3, 4, 4, 1, 0, 1, 1, false, false, false, "none"},    // one output pixel
       {1, 6, 3, 20, 7, 2, 5, 3, 3, 1, 1, true, true, false, "none"},
+      {1, 300, 3, 3, 140, 3, 3, 2, 1, 1, 1, true, true, true, "relu6"},  // deep: taps in several blocks
+      {1, 60, 5, 5, 130, 5, 5, 2, 2, 1, 1, false, true, false, "none"},  // deep: whole taps a block, gathered
+      {1, 16, 16, 16, 16, 3, 3, 1, 1, 1, 1, true, true, false, "relu6"},   // Winograd: whole tiles
+      {2, 17, 13, 10, 35, 3, 3, 1, 1, 1, 1, true, true, true, "silu"},     // Winograd: cut tiles, odd channels, two images
+      {1, 24, 18, 17, 40, 3, 3, 1, 0, 1, 1, false, false, true, "none"},   // Winograd: no padding, row-major
+      {1, 16, 3, 60, 16, 3, 3, 1, 2, 1, 1, true, true, false, "gelu"},     // Winograd: more padding than kernel
   };
   for (const ConvCase& t : cases) {
     SCOPED_TRACE(str_cat("case ", static_cast<int64_t>(&t - cases)));
