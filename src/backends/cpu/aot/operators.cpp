@@ -42,6 +42,18 @@ Status infer_pointwise(InferContext& c) {
   return ok_status();
 }
 
+Status infer_attention(InferContext& c) {
+  const ir::TensorType &q = c.type("query"), &k = c.type("key"), &v = c.type("value");
+  if (q.rank() < 2 || k.rank() < 2 || v.rank() != k.rank() || q.rank() < k.rank()) return Status(Code::kInvalidInput, "pteron_cpu::attention: ranks do not fit");
+  std::vector<Expr> sizes(q.sizes.begin(), q.sizes.end() - 2);
+  const std::vector<Expr> own = sizes;
+  if (!c.boolean("gqa")) PTERON_TRY(ops::broadcast_exprs(own, std::span(k.sizes).first(k.sizes.size() - 2), &sizes));
+  sizes.push_back(q.sizes[q.sizes.size() - 2]);
+  sizes.push_back(v.sizes.back());
+  c.add(q.dtype, std::move(sizes));
+  return ok_status();
+}
+
 constexpr ir::OpDef kRows[] = {
     {.schema = "pteron_cpu::linear(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, str activation, float low, float high) -> Tensor",
      .infer = infer_linear, .kernel = "pteron_cpu::linear.out"},
@@ -50,6 +62,10 @@ constexpr ir::OpDef kRows[] = {
      .infer = infer_conv2d, .kernel = "pteron_cpu::conv2d.out"},
     {.schema = "pteron_cpu::pointwise(Tensor self, Tensor[] others, str program, ScalarType dtype) -> Tensor", .infer = infer_pointwise,
      .kernel = "pteron_cpu::pointwise.out", .flags = ir::kInPlace},
+    {.schema = "pteron_cpu::attention(Tensor query, Tensor key, Tensor value, Tensor[] masks, bool causal, float? scale, bool gqa, bool zero_rows) -> Tensor",
+     .infer = infer_attention, .kernel = "pteron_cpu::attention.out"},
+    {.schema = "pteron_cpu::rms_norm(Tensor x, Tensor? weight, float eps) -> Tensor", .infer = ops::infer_like_self, .kernel = "pteron_cpu::rms_norm.out",
+     .flags = ir::kInPlace},
 };
 
 }  // namespace

@@ -7,12 +7,18 @@
 
 namespace pteron::cpu {
 
-/// Rows of the engine's own operators: pteron_cpu::linear, pteron_cpu::conv2d, pteron_cpu::pointwise.
+/// Rows of the engine's own operators.
 std::span<const ir::OpDef> operators();
 
 /// Products and convolutions with constant float32 weights become the engine's operators, with bias, a residual that is added to the sum, and
 /// the activation behind it. `engine` holds operators().
 Result<bool> fuse(ir::Graph& graph, const ir::Catalog& engine);
+
+/// Attention in float, as one operator or spelled out in products, becomes pteron_cpu::attention. `catalog` has the operators of the graph.
+Result<bool> fuse_attention(ir::Graph& graph, const ir::Catalog& engine, const ir::Catalog& catalog);
+
+/// Root-mean-square norms that are spelled out become pteron_cpu::rms_norm.
+Result<bool> fuse_norms(ir::Graph& graph, const ir::Catalog& engine);
 
 /// Elementwise operators in float become pteron_cpu::pointwise, chains of them one. The nodes that are not used any more stay for dce.
 Result<bool> fuse_pointwise(ir::Graph& graph, const ir::Catalog& engine);

@@ -23,7 +23,10 @@ runtime::KernelTable make_table() {
   runtime::KernelTable table = ops::portable_kernels();
   table.add(linear_kernels());
   table.add(conv_kernels());
+  table.add(attention_kernels());
+  table.add(norm_kernels());
   table.add(pointwise_kernels());
+  table.add(recurrent_kernels());
   return table;
 }
 
