@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Installs the build into a scratch folder, builds examples/embed against it, compiles and runs a model there, and checks what was linked."""
+"""Installs the build into a scratch folder, builds examples/embed and examples/compile against it, compiles and runs models there, and checks what was
+linked and exported."""
 import argparse
 import pathlib
 import re
@@ -11,6 +12,19 @@ import tempfile
 FOREIGN = re.compile(r"pteron::(ir|importer|passes|plan|emit|compiler|interp)::|simdjson|inflate|CLI::")
 # What the dynamic linker may load for the run-time library.
 ALLOWED = re.compile(r"^(libstdc\+\+|libm|libc|libgcc_s|libpthread|ld-linux)")
+
+
+# The errors of include/pteron/compile.h that an archive or a path can cause: words, exit code, part of the message.
+SAMPLE = "{source}/tests/conformance/sample"
+API_FAILURES = (
+    (["{scratch}/none.pt2"], 3, "none.pt2"),
+    ([SAMPLE + "/file_cut_half/model.pt2"], 3, "zip"),
+    ([SAMPLE + "/file_unknown_operator/model.pt2"], 4, "mylib::twist"),
+    ([SAMPLE + "/bug_add_alpha/model.pt2", SAMPLE + "/bug_add_alpha/model.pt2"], 5, "is the input"),
+    ([SAMPLE + "/bug_add_alpha/model.pt2", "{scratch}/none/x.pte"], 6, "none/x.pte"),
+    ([SAMPLE + "/bug_add_alpha/model.pt2", "{scratch}/prefix"], 6, "folder"),
+    ([SAMPLE + "/file_unknown_operator/model.pt2", "{scratch}/refused.pte"], 4, "mylib::twist"),
+)
 
 
 def run(*command):
@@ -34,9 +48,10 @@ def main():
         scratch = pathlib.Path(scratch)
         prefix = scratch / "prefix"
         run(args.cmake, "--install", args.build, "--prefix", prefix)
-        run(args.cmake, "-S", source / "examples" / "embed", "-B", scratch / "embed", f"-DCMAKE_PREFIX_PATH={prefix}",
-            f"-DCMAKE_CXX_COMPILER={args.compiler}", "-DCMAKE_BUILD_TYPE=Release")
-        run(args.cmake, "--build", scratch / "embed")
+        for example in ("embed", "compile"):
+            run(args.cmake, "-S", source / "examples" / example, "-B", scratch / example, f"-DCMAKE_PREFIX_PATH={prefix}",
+                f"-DCMAKE_CXX_COMPILER={args.compiler}", "-DCMAKE_BUILD_TYPE=Release")
+            run(args.cmake, "--build", scratch / example)
 
         model = scratch / "model.pte"
         run(prefix / "bin" / "pteron", "compile", source / "tests" / "conformance" / "sample" / "bug_add_alpha" / "model.pt2", "-o", model)
@@ -46,6 +61,23 @@ def main():
         missing = subprocess.run([scratch / "embed" / "embed", scratch / "none.pte"], capture_output=True, text=True)
         if missing.returncode != 3 or "none.pte" not in missing.stderr:
             sys.exit(f"a missing program: exit {missing.returncode}, {missing.stderr!r}")
+
+        compiled = scratch / "compiled.pte"
+        archive = source / "tests" / "conformance" / "sample" / "bug_add_alpha" / "model.pt2"
+        printed = run(scratch / "compile" / "compile", archive, compiled)
+        run(prefix / "bin" / "pteron", "compile", "--backend", "cpu", archive, "-o", scratch / "tool.pte")
+        if not re.fullmatch(r"\d+ inputs, \d+ outputs, \d+ bytes\n", printed) or compiled.read_bytes() != (scratch / "tool.pte").read_bytes():
+            sys.exit(f"compile printed {printed!r}, or its file is not the tool's")
+        before = sorted(scratch.iterdir())
+        for words, code, text in API_FAILURES:
+            done = subprocess.run([scratch / "compile" / "compile", *[w.format(source=source, scratch=scratch) for w in words]], capture_output=True, text=True)
+            if done.returncode != code or text not in done.stderr:
+                sys.exit(f"compile {words}: exit {done.returncode}, {done.stderr!r}")
+        if sorted(scratch.iterdir()) != before:
+            sys.exit(f"a failed compilation left {sorted(set(scratch.iterdir()) - set(before))}")
+        exported = [line.split(" ", 2)[2] for line in run("nm", "-CD", "--defined-only", next(prefix.glob("lib*/**/libpteron-compiler.so"))).splitlines()]
+        if len(exported) != 2 or not all(name.startswith("pteron::compile_to_") for name in exported):
+            sys.exit(f"libpteron-compiler exports {exported[:10]}")
 
         library = next(prefix.glob("lib*/**/libpteron.so")).resolve()
         for path in (library, scratch / "embed" / "embed"):
