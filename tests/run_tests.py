@@ -280,7 +280,7 @@ PYTHON_TESTS = ("tests/cli", "tests/error", "tests/interop", "tests/programs", "
 
 
 def stage_python(results, options):
-    # A process for each folder: they have fixtures of the same names, and a hang fails one of them only.
+    # A process for each folder: a hang fails one of them only, and conftest.py of a folder hides no other.
     for folder in PYTHON_TESTS:
         name = folder.replace("/", "-")
         report = WORK / f"pytest-{name}.xml"

@@ -69,7 +69,7 @@ struct MethodInfo {
   std::string output_spec;
   std::vector<std::string> operators;        ///< "aten::add.out", in file order
   std::vector<std::string> delegates;        ///< backend ids, one per payload
-  std::vector<std::string> mutable_buffers;  ///< names of the state that lives on between calls, where the file has them
+  std::vector<ValueInfo> mutable_buffers;    ///< state that lives on between calls, where the file names it
   std::vector<uint64_t> arena_bytes;         ///< planned memory, one entry per arena
   size_t value_count = 0;
   size_t instruction_count = 0;

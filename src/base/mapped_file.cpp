@@ -28,15 +28,16 @@ Status system_error(Code code, std::string_view what, const std::string& path) {
 }
 
 Result<int> open_regular(const std::string& path, struct stat* info) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe without a writer must not wait
   if (fd < 0) return system_error(errno == ENOENT || errno == ENOTDIR ? Code::kNotFound : Code::kIo, "cannot open", path);
   if (::fstat(fd, info) != 0) {
     ::close(fd);
     return system_error(Code::kIo, "cannot stat", path);
   }
-  if (S_ISDIR(info->st_mode)) {
+  if (!S_ISREG(info->st_mode)) {
     ::close(fd);
-    return Status(Code::kNotFound, str_cat(path, " is a directory, a file is expected"));
+    const char* what = S_ISDIR(info->st_mode) ? "a directory" : S_ISFIFO(info->st_mode) ? "a pipe" : "a device";
+    return Status(Code::kNotFound, str_cat(path, " is ", what, ", a regular file is expected"));
   }
   return fd;
 }
@@ -65,7 +66,6 @@ Result<std::shared_ptr<FileBytes>> FileBytes::map(const std::string& path) {
   struct stat info;
   PTERON_ASSIGN(const int fd, open_regular(path, &info));
   const Descriptor closer{fd};
-  if (!S_ISREG(info.st_mode)) return read(path);
   auto result = map_fd(fd);
   if (!result.ok()) return std::move(result).status().with_context(path);
   return result;
@@ -76,7 +76,7 @@ Result<std::shared_ptr<FileBytes>> FileBytes::read(const std::string& path) {
   PTERON_ASSIGN(const int fd, open_regular(path, &info));
   const Descriptor closer{fd};
   // Files of /proc say that they are empty: only a size above zero is believed.
-  const bool size_known = S_ISREG(info.st_mode) && info.st_size > 0;
+  const bool size_known = info.st_size > 0;
   const size_t capacity = size_known ? static_cast<size_t>(info.st_size) : size_t{1} << 16;
   PTERON_ASSIGN(Buffer buffer, Buffer::create(capacity));
   size_t used = 0;

@@ -20,7 +20,7 @@ class FileBytes {
   FileBytes& operator=(const FileBytes&) = delete;
 
   /// Maps the file read-only (an empty file gives empty bytes).
-  /// Errors: kNotFound (no such file, or a directory), kIo.
+  /// Errors: kNotFound (no such file, or no regular one: a directory, a pipe, a device), kIo.
   static Result<std::shared_ptr<FileBytes>> map(const std::string& path);
   /// Reads the whole file into a buffer.
   /// Errors: as map, and kOutOfMemory.

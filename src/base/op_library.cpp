@@ -2,7 +2,7 @@
 #include "base/op_library.h"
 
 #include <dlfcn.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include <cstring>
 
@@ -68,7 +68,9 @@ OpLibrary::~OpLibrary() {
 }
 
 Result<std::shared_ptr<const OpLibrary>> OpLibrary::open(const std::string& path) {
-  if (access(path.c_str(), F_OK) != 0) return Status(Code::kNotFound, str_cat("operator library ", path, ": no such file"));
+  struct stat info;
+  if (::stat(path.c_str(), &info) != 0) return Status(Code::kNotFound, str_cat("operator library ", path, ": no such file"));
+  if (!S_ISREG(info.st_mode)) return Status(Code::kNotFound, str_cat("operator library ", path, ": not a regular file"));
   std::shared_ptr<OpLibrary> made(new OpLibrary());
   made->path_ = path;
   // A path without a slash is a file in this folder, not a name to search for.

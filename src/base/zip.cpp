@@ -10,6 +10,7 @@
 
 #include "base/buffer.h"
 #include "base/checked_math.h"
+#include "base/crc32.h"
 #include "base/str_cat.h"
 
 namespace pteron {
@@ -180,7 +181,7 @@ Result<ZipBytes> inflate_entry(std::span<const std::byte> stored, const ZipEntry
 }
 
 Status compare_crc(std::span<const std::byte> bytes, const ZipEntry& entry) {
-  const auto found = static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+  const auto found = crc32_of(bytes);
   if (found == entry.crc) return ok_status();
   return invalid(str_cat("zip entry ", entry.name, " is damaged: checksum ", found, ", the directory says ", entry.crc));
 }

@@ -2,9 +2,11 @@
 #include "base/zip.h"
 
 #include <gtest/gtest.h>
+#include <zlib.h>
 
 #include <cstring>
 
+#include "base/crc32.h"
 #include "base/zip_test_writer.h"
 
 namespace pteron {
@@ -112,6 +114,18 @@ TEST(Zip, ErrorsSayWhatIsWrong) {
   ZipWriter name = two_entries();
   name.entries[0].name = "m/b.json";
   EXPECT_NE(error_of(name.finish()).find("another name"), std::string::npos);
+}
+
+TEST(Zip, ChecksumsAreThoseOfZlib) {
+  std::string text;
+  uint32_t random = 1;
+  for (int i = 0; i < 5000; ++i) text += static_cast<char>((random = random * 1664525u + 1013904223u) >> 24);
+  for (size_t begin = 0; begin < 20; ++begin) {
+    for (size_t size = 0; begin + size <= text.size(); size += size < 300 ? 1 : 61) {
+      const auto part = as_bytes(text).subspan(begin, size);
+      ASSERT_EQ(crc32_of(part), crc32_z(0, reinterpret_cast<const Bytef*>(part.data()), part.size())) << begin << " " << size;
+    }
+  }
 }
 
 TEST(Zip, ChecksumsAreCompared) {

@@ -27,7 +27,7 @@ Result<std::vector<interp::HostTensor>> graph_inputs(const ir::Graph& graph, con
       }
     }
     if (graph.inputs[i].value.valid() && !found) {
-      return Status(Code::kInvalidInput, str_cat(file.path, ": input ", i, " (", graph.inputs[i].name, ") is missing"));
+      return Status(Code::kInvalidInput, str_cat("input ", i, " (", graph.inputs[i].name, ") is missing", file.place_text()));
     }
   }
   return out;
@@ -141,7 +141,7 @@ class Recorder final : public runtime::CallObserver {
 };
 
 Status trace_program(const std::string& path, const Arguments& a, const std::vector<TensorFile>& calls, Trace* trace) {
-  PTERON_ASSIGN(const LoadOptions load, load_options(a));
+  const LoadOptions load = load_options(a);
   PTERON_ASSIGN(const std::shared_ptr<Program> program, Program::load(path, load));
   PTERON_ASSIGN(const std::string name, pick_method(*program, a.value("method")));
   PTERON_ASSIGN(const std::unique_ptr<Method> method, program->load_method(name));
@@ -158,7 +158,7 @@ Status trace_program(const std::string& path, const Arguments& a, const std::vec
 /// The profile a .pte was compiled for, so that an archive is decomposed in the same way.
 Result<compiler::Profile> profile_of(const std::string& path, const Arguments& a) {
   if (!path.ends_with(".pte")) return compiler::Profile::kPteron;
-  PTERON_ASSIGN(const LoadOptions load, load_options(a));
+  const LoadOptions load = load_options(a);
   PTERON_ASSIGN(const std::shared_ptr<Program> program, Program::load(path, load));
   return program->state().meta.profile == "executorch" ? compiler::Profile::kExecutorch : compiler::Profile::kPteron;
 }
@@ -255,7 +255,7 @@ Result<int> bisect(const Arguments& a, const std::vector<TensorFile>& calls, con
       PTERON_ASSIGN(const compiler::Profile profile, profile_of(paths[1 - side], a));
       PTERON_TRY(trace_archive(path, profile, calls, &traces[side]));
     } else {
-      return Status(Code::kInvalidInput, str_cat("--bisect compares programs (.pt2 or .pte), found ", path));
+      return usage_error("compare", str_cat("--bisect compares programs (.pt2 or .pte), found ", path));
     }
   }
   constexpr size_t kTableCells = size_t{1} << 26;

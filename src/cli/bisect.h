@@ -18,7 +18,7 @@ Result<std::vector<interp::HostTensor>> graph_inputs(const ir::Graph& graph, con
 
 /// Runs both programs (positionals 0 and 1) on the same calls, pairs their results in order by operator, dtype and shape, and prints the first
 /// pair that differs: node and source line of a .pt2, instruction of a .pte. Returns the exit code: 1 if a result departs.
-/// Errors: kInvalidInput (a side that is no program), and those of loading, compiling and running.
+/// Errors: kInvalidInput (no operator in common), and those of loading, compiling and running.
 Result<int> bisect(const Arguments& arguments, const std::vector<TensorFile>& calls, const Tolerance& tolerance);
 
 }  // namespace pteron::cli

@@ -158,6 +158,7 @@ Result<int> inspect_archive(const std::string& path, std::shared_ptr<FileBytes> 
   StderrLog log(a.flag("quiet") ? LogLevel::kError : LogLevel::kWarning);
   importer::ImportOptions options;
   options.log = &log;
+  options.check_weights = false;
   ir::Program program;
   Status status = importer::import_archive(std::move(file), session.catalog(), options, program);
   if (!status.ok()) return std::move(status).with_context(path);

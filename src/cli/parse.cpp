@@ -1,6 +1,7 @@
 // Command line parsing: the one file that knows CLI11 (and has exceptions on). Verbs stay plain tables.
 #include <CLI/CLI.hpp>
 
+#include <charconv>
 #include <cstdio>
 
 #include "cli/verb.h"
@@ -15,6 +16,22 @@ std::string Arguments::value(std::string_view name, std::string_view missing) co
 std::vector<std::string> Arguments::list(std::string_view name) const {
   const auto found = options_.find(std::string(name));
   return found == options_.end() ? std::vector<std::string>() : found->second;
+}
+
+uint64_t Arguments::count(std::string_view name, uint64_t missing) const { return has(name) ? parse_count(value(name)).value_or(missing) : missing; }
+
+double Arguments::real(std::string_view name, double missing) const { return has(name) ? parse_real(value(name)).value_or(missing) : missing; }
+
+std::optional<uint64_t> parse_count(std::string_view text) {
+  uint64_t number = 0;
+  const auto end = std::from_chars(text.data(), text.data() + text.size(), number);
+  return end.ec == std::errc() && end.ptr == text.data() + text.size() ? std::optional(number) : std::nullopt;
+}
+
+std::optional<double> parse_real(std::string_view text) {
+  double number = 0;
+  const auto end = std::from_chars(text.data(), text.data() + text.size(), number);
+  return end.ec == std::errc() && end.ptr == text.data() + text.size() && number >= 0 ? std::optional(number) : std::nullopt;
 }
 
 namespace {
@@ -53,6 +70,13 @@ std::string unknown_option_hint(const Verb& verb, std::span<const std::string> w
     const std::string_view near = nearest(name, known);
     return "unknown option --" + std::string(name) + (near.empty() ? "" : "; did you mean --" + std::string(near) + "?");
   }
+  return {};
+}
+
+/// What is wrong with the value of an option; empty if nothing.
+std::string value_problem(const Option& option, const std::string& value) {
+  if (option.kind == OptionKind::kCount && !parse_count(value)) return "--" + std::string(option.name) + " expects a number, found '" + value + "'";
+  if (option.kind == OptionKind::kReal && !parse_real(value)) return "--" + std::string(option.name) + " expects a number from 0 on, found '" + value + "'";
   return {};
 }
 
@@ -114,6 +138,15 @@ bool parse_arguments(const Verb& verb, std::span<const std::string> words, Argum
                  std::string(verb.name).c_str(), std::string(verb.usage).c_str());
     *exit = 2;
     return false;
+  }
+  for (const Slot& slot : slots) {
+    for (const std::string& value : slot.values) {
+      const std::string problem = value_problem(*slot.option, value);
+      if (problem.empty()) continue;
+      std::fprintf(stderr, "pteron %s: %s\n", std::string(verb.name).c_str(), problem.c_str());
+      *exit = 2;
+      return false;
+    }
   }
   for (std::string& p : positionals) arguments->add_positional(std::move(p));
   for (Slot& slot : slots) {

@@ -9,14 +9,12 @@
 
 namespace pteron::cli {
 
-Result<LoadOptions> load_options(const Arguments& arguments) {
+LoadOptions load_options(const Arguments& arguments) {
   LoadOptions load;
   load.data_files = arguments.list("data");
   load.map = !arguments.flag("no-map");
   load.kernel_libraries = arguments.list("kernels");
-  if (!arguments.has("threads")) return load;
-  PTERON_ASSIGN(const uint64_t threads, parse_number(arguments.value("threads"), "--threads"));
-  load.threads = static_cast<int>(std::min<uint64_t>(threads, 4096));
+  load.threads = static_cast<int>(std::min<uint64_t>(arguments.count("threads", 0), 4096));
   return load;
 }
 

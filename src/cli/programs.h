@@ -13,8 +13,7 @@
 namespace pteron::cli {
 
 /// Load options from --data, --threads, --no-map.
-/// Errors: kInvalidInput (a number that is none).
-Result<LoadOptions> load_options(const Arguments& arguments);
+LoadOptions load_options(const Arguments& arguments);
 /// `wanted`, or forward, or the first method.
 /// Errors: kInvalidFile (a program without methods).
 Result<std::string> pick_method(const Program& program, const std::string& wanted);

@@ -1,11 +1,7 @@
 // Shared pieces of the verbs.
 #include "cli/session.h"
 
-#include <charconv>
 #include <cstdio>
-#include <cstdlib>
-
-#include "base/str_cat.h"
 
 namespace pteron::cli {
 
@@ -32,23 +28,6 @@ std::vector<std::string> split_list(const std::vector<std::string>& values) {
     }
   }
   return out;
-}
-
-Result<uint64_t> parse_number(std::string_view text, std::string_view option) {
-  uint64_t number = 0;
-  const auto end = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (end.ec != std::errc() || end.ptr != text.data() + text.size()) {
-    return Status(Code::kInvalidInput, str_cat(option, " expects a number, found '", text, "'"));
-  }
-  return number;
-}
-
-Result<double> parse_real(std::string_view text, std::string_view option) {
-  const std::string copy(text);
-  char* end = nullptr;
-  const double number = std::strtod(copy.c_str(), &end);
-  if (copy.empty() || *end != '\0' || !(number >= 0)) return Status(Code::kInvalidInput, str_cat(option, " expects a number from 0 on, found '", text, "'"));
-  return number;
 }
 
 }  // namespace pteron::cli

@@ -41,9 +41,5 @@ class StderrLog final : public LogSink {
 int usage_error(std::string_view verb, std::string_view text);
 /// "a,b" and "c" to a, b, c.
 std::vector<std::string> split_list(const std::vector<std::string>& values);
-/// A non-negative decimal number. Errors: kInvalidInput naming the option.
-Result<uint64_t> parse_number(std::string_view text, std::string_view option);
-/// A decimal number from 0 on. Errors: kInvalidInput naming the option.
-Result<double> parse_real(std::string_view text, std::string_view option);
 
 }  // namespace pteron::cli

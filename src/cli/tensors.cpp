@@ -8,6 +8,7 @@
 
 #include "base/file_writer.h"
 #include "base/str_cat.h"
+#include "import/sample_inputs.h"
 #include "tensor/dtype.h"
 #include "tensor/npy.h"
 #include "tensor/safetensors.h"
@@ -23,7 +24,53 @@ Result<TensorFile> TensorFile::read(const std::string& path) {
   for (NamedTensor& tensor : read->tensors) {
     if (read->kind == pteron::TensorFile::Kind::kNpz && tensor.name.starts_with("arr_")) tensor.name.erase(0, 4);
   }
-  return TensorFile{path, std::move(read->owners), std::move(read->tensors)};
+  return TensorFile{path, {}, std::move(read->owners), std::move(read->tensors)};
+}
+
+Result<TensorFile> TensorFile::examples_of(const std::string& archive) {
+  PTERON_ASSIGN(std::shared_ptr<FileBytes> bytes, FileBytes::map(archive));
+  TensorFile file;
+  const auto samples = importer::read_sample_inputs(std::move(bytes), "");
+  if (!samples.ok() && samples.status().code() == Code::kNotFound) {
+    file.hint = str_cat(archive, " has ", samples.status().message());
+    return file;
+  }
+  if (!samples.ok()) return Status(samples.status()).with_context(archive);
+  file.path = str_cat("the example inputs of ", archive);
+  for (size_t i = 0; i < samples->size(); ++i) {
+    TensorView from;
+    int64_t integer = 0;
+    double floating = 0;
+    bool boolean = false;
+    const importer::SampleValue& value = (*samples)[i].value;
+    if (const auto* tensor = std::get_if<ir::Constant>(&value)) {
+      from = make_contiguous_view(tensor->dtype, tensor->sizes, const_cast<std::byte*>(tensor->data));  // NOLINT: only read
+      std::copy(tensor->strides.begin(), tensor->strides.end(), from.stride_array.begin());
+    } else if (const auto* number = std::get_if<int64_t>(&value)) {
+      integer = *number;
+      from = make_contiguous_view(DType::kInt64, {}, &integer);
+    } else if (const auto* real = std::get_if<double>(&value)) {
+      floating = *real;
+      from = make_contiguous_view(DType::kFloat64, {}, &floating);
+    } else if (const auto* truth = std::get_if<bool>(&value)) {
+      boolean = *truth;
+      from = make_contiguous_view(DType::kBool, {}, &boolean);
+    } else {
+      continue;  // None and text are no inputs at run time
+    }
+    PTERON_ASSIGN(Buffer copy, Buffer::create(std::max<size_t>(from.size_bytes(), 1)));
+    const auto owner = std::make_shared<Buffer>(std::move(copy));  // shared: see TensorFile::owners
+    const TensorView to = make_contiguous_view(from.dtype, from.sizes(), owner->data());
+    copy_strided(from, to);
+    file.tensors.push_back({str_cat(i), to});
+    file.owners.push_back(owner);
+  }
+  return file;
+}
+
+std::string TensorFile::place_text() const {
+  if (!path.empty()) return str_cat(" in ", path);
+  return hint.empty() ? "; give --inputs FILE" : str_cat("; give --inputs FILE (", hint, ")");
 }
 
 namespace {
@@ -52,8 +99,7 @@ Status set_inputs(Method& method, const TensorFile& file) {
   }
   for (size_t i = 0; i < given.size(); ++i) {
     if (given[i] || !needs_value(info.inputs[i])) continue;
-    return Status(Code::kInvalidInput, str_cat("input ", i, " (", info.inputs[i].name, ", ", info.inputs[i].type_text(), ") is missing",
-                                               file.path.empty() ? "; give --inputs FILE" : str_cat(" in ", file.path)));
+    return Status(Code::kInvalidInput, str_cat("input ", i, " (", info.inputs[i].name, ", ", info.inputs[i].type_text(), ") is missing", file.place_text()));
   }
   return ok_status();
 }
@@ -116,11 +162,27 @@ Status for_each_output(Method& method, const std::function<Status(size_t, const 
   return ok_status();
 }
 
+std::string output_name_problem(const std::string& path) {
+  for (const std::string_view known : {".safetensors", ".npy", ".npz"}) {
+    if (path.ends_with(known)) return {};
+  }
+  for (const std::string_view other : {".pt", ".pth", ".pkl", ".json", ".csv", ".txt", ".mat", ".h5", ".hdf5", ".onnx", ".pt2", ".pte", ".ptd"}) {
+    if (path.ends_with(other)) return str_cat("outputs are written as .safetensors, .npz or .npy, found ", path);
+  }
+  return {};
+}
+
 Status write_outputs(Method& method, const std::string& path) {
   std::deque<std::array<std::byte, 8>> scalars;
   PTERON_ASSIGN(const std::vector<NamedTensor> tensors, collect(method, scalars));
+  if (path.ends_with(".npy") && tensors.size() != 1) {
+    return Status(Code::kUnsupported, str_cat(path, ": a .npy holds one array, the method has ", tensors.size(), " outputs; write .npz or .safetensors"));
+  }
   PTERON_ASSIGN(const std::unique_ptr<FileWriter> file, FileWriter::create(path));
-  PTERON_TRY(write_safetensors(tensors, *file));
+  Status status = path.ends_with(".npy")   ? write_npy(tensors[0].view, *file)
+                  : path.ends_with(".npz") ? write_npz(tensors, *file)
+                                           : write_safetensors(tensors, *file);
+  if (!status.ok()) return std::move(status).with_context(path);
   return file->commit(false);
 }
 

@@ -16,13 +16,19 @@ namespace pteron::cli {
 /// The tensors of one file.
 /// Owns:    shares of the file's bytes; the views point into them.
 struct TensorFile {
-  std::string path;
+  std::string path;      ///< empty: no file was given
+  std::string hint;      ///< why there are no tensors, for messages; may be empty
   std::vector<std::shared_ptr<const void>> owners;
   std::vector<NamedTensor> tensors;
 
   /// Reads .safetensors, .npy or .npz, told apart by content.
   /// Errors: kNotFound, kInvalidFile, kUnsupported, kIo.
   static Result<TensorFile> read(const std::string& path);
+  /// Copies of the example inputs that an archive holds, under decimal keys; without any an empty file that says so in `hint`.
+  /// Errors: those of opening the archive; kOutOfMemory.
+  static Result<TensorFile> examples_of(const std::string& archive);
+  /// " in FILE", or what to do if no file was given.
+  std::string place_text() const;
 };
 
 /// Sets every input of the method; keys are decimal positions or input names.
@@ -31,8 +37,11 @@ Status set_inputs(Method& method, const TensorFile& file);
 /// Calls fn(index, tensor) for every output that is not None; scalars are 0-d tensors. Text outputs are left out.
 /// Errors: fn's, and those of Method::output.
 Status for_each_output(Method& method, const std::function<Status(size_t, const TensorView&)>& fn);
-/// Writes outputs under decimal keys; None keeps its position and is not written; scalars are 0-d tensors.
-/// Errors: kIo and those of Method::output.
+/// What is wrong with a file name for outputs (a format that is not written); empty if nothing.
+std::string output_name_problem(const std::string& path);
+/// Writes outputs under decimal keys; None keeps its position and is not written; scalars are 0-d tensors. The name tells the format: .npy, .npz,
+/// else .safetensors.
+/// Errors: kUnsupported (several outputs into a .npy), kInvalidInput (a dtype that numpy has not), kIo and those of Method::output.
 Status write_outputs(Method& method, const std::string& path);
 /// Prints a line for each output with its first values.
 Status print_outputs(Method& method);

@@ -1,6 +1,8 @@
 // Verbs of the command line tool: one constant Verb a file in verbs/, listed in verbs/all.inc. Help texts and the parser derive from it.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +17,8 @@ enum class OptionKind : unsigned char {
   kFlag,    ///< --json
   kValue,   ///< --output FILE, at most once
   kList,    ///< --inputs FILE, repeatable
+  kCount,   ///< --threads N: as kValue, a whole number from 0 on
+  kReal,    ///< --rtol X: as kValue, a number from 0 on
 };
 
 struct Option {
@@ -33,6 +37,10 @@ class Arguments {
   /// The value of an option, or `missing`.
   std::string value(std::string_view name, std::string_view missing = {}) const;
   std::vector<std::string> list(std::string_view name) const;
+  /// The value of a kCount option, or `missing`.
+  uint64_t count(std::string_view name, uint64_t missing) const;
+  /// The value of a kReal option, or `missing`.
+  double real(std::string_view name, double missing) const;
   std::span<const std::string> positionals() const { return positionals_; }
 
   void add(std::string name, std::string value) { options_[std::move(name)].push_back(std::move(value)); }
@@ -59,6 +67,10 @@ std::span<const Verb* const> verbs();
 
 /// Options that every verb has: --json, --quiet, -v, --help.
 std::span<const Option> common_options();
+
+/// Reads a whole text as a number; nullopt if it is none.
+std::optional<uint64_t> parse_count(std::string_view text);
+std::optional<double> parse_real(std::string_view text);
 
 /// Fills `arguments` from words. On a usage error prints it and returns false with *exit = 2; after --help false with *exit = 0.
 bool parse_arguments(const Verb& verb, std::span<const std::string> words, Arguments* arguments, int* exit);

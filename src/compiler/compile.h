@@ -32,7 +32,7 @@ struct MethodSource {
   std::string path;
 };
 
-/// An upper bound for sizes that the archive leaves open, by symbol name; an empty name means every one of them.
+/// An upper bound for sizes, by symbol name; an empty name means every size that may vary. The archive's own bound stays if it is smaller.
 struct SizeBound {
   std::string symbol;
   int64_t max = 0;

@@ -99,18 +99,40 @@ Status import_methods(const CompileOptions& options, const ir::Catalog& catalog,
   return ok_status();
 }
 
-/// Gives symbols without an upper bound the one that the user chose. Errors: kInvalidInput (a name that the program does not have).
+void collect_sizes(const ir::Graph& graph, std::set<const ir::ExprNode*>* symbols) {
+  for (const ir::Value& value : graph.values) {
+    for (const ir::Expr size : value.type.sizes) {
+      if (size.is_const()) continue;
+      for (const ir::Expr symbol : ir::symbols_in(size)) symbols->insert(symbol.node());
+    }
+  }
+  for (const ir::NodeId id : graph.order) {
+    for (const auto& region : graph[id].regions) collect_sizes(*region, symbols);
+  }
+}
+
+/// Gives sizes the upper bounds that the user chose where they have no smaller one.
+/// Errors: kInvalidInput (a name that the program does not have, a bound below what a size is at least).
 Status bound_sizes(const CompileOptions& options, ir::Program& program) {
+  if (options.size_bounds.empty()) return ok_status();
+  std::set<const ir::ExprNode*> sizes;
+  for (const auto& method : program.methods) collect_sizes(method->graph, &sizes);
   for (const SizeBound& bound : options.size_bounds) {
-    bool found = bound.symbol.empty();
+    if (bound.max < 0 || bound.max > INT32_MAX) return Status(Code::kInvalidInput, str_cat("a bound of sizes is from 0 to 2^31-1, found ", bound.max));
+    bool found = false;
+    std::vector<std::string> names;
     for (const ir::Expr symbol : program.exprs.symbols()) {
-      if (symbol.type() != ir::ExprType::kInt || (!bound.symbol.empty() && symbol.node()->name != bound.symbol)) continue;
+      if (symbol.type() != ir::ExprType::kInt) continue;
+      names.push_back(symbol.node()->name);
+      if (bound.symbol.empty() ? !sizes.contains(symbol.node()) : symbol.node()->name != bound.symbol) continue;
       found = true;
       const ir::Range range = program.exprs.range_of(symbol);
-      if (range.max == ir::Range::kMax || !bound.symbol.empty()) program.exprs.set_range(symbol, {range.min, std::min(range.max, bound.max)});
-      if (range.min > bound.max) return Status(Code::kInvalidInput, str_cat("size ", symbol.node()->name, " is at least ", range.min, ", --max-size gives ", bound.max));
+      if (range.min > bound.max) return Status(Code::kInvalidInput, str_cat("size ", symbol.node()->name, " is at least ", range.min, ", a bound of ", bound.max, " is given"));
+      program.exprs.set_range(symbol, {range.min, std::min(range.max, bound.max)});
     }
-    if (!found) return Status(Code::kInvalidInput, str_cat("--max-size: the program has no size named ", bound.symbol));
+    if (found) continue;
+    if (!bound.symbol.empty()) return Status(Code::kInvalidInput, str_cat("the program has no size named ", bound.symbol, "; those that may vary are ", str_list(names)));
+    if (options.log != nullptr) options.log->log(LogLevel::kWarning, "no size of the program may vary: a bound of sizes changes nothing");
   }
   return ok_status();
 }
@@ -299,7 +321,7 @@ Result<CompileReport> compile(const CompileOptions& options, const Environment& 
   PTERON_TRY(driver.finish("emit", &stop));
   if (stop) return report;
 
-  PTERON_ASSIGN(const Buffer facts, emit::add_meta(emitted, options.profile, version()));
+  PTERON_ASSIGN(const Buffer facts, emit::add_meta(emitted, options.profile, PTERON_VERSION_TEXT));
   PTERON_TRY(format::write_program(emitted.program, {options.alignment_bytes}, sink));
   PTERON_TRY(driver.finish("write", &stop));
   return report;

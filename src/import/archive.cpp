@@ -132,8 +132,9 @@ Result<JsonDocument> Archive::json(const std::string& path) const {
   return JsonDocument::parse(bytes.bytes, path, bytes.readable_behind);
 }
 
-Result<PayloadTable> PayloadTable::open(const Archive& archive, std::string_view model, std::string_view folder) {
+Result<PayloadTable> PayloadTable::open(const Archive& archive, std::string_view model, std::string_view folder, bool check) {
   PayloadTable table;
+  table.check_ = check;
   table.folder_ = str_cat("data/", folder, "/");
   const std::string path = str_cat(table.folder_, model, "_", folder, "_config.json");
   if (archive.find(path) == nullptr) return table;
@@ -142,7 +143,7 @@ Result<PayloadTable> PayloadTable::open(const Archive& archive, std::string_view
   return table;
 }
 
-Result<ir::Constant> PayloadTable::make(const Archive& archive, std::string_view fqn) const {
+Result<ir::Constant> PayloadTable::make(const Archive& archive, std::string_view fqn) {
   const auto found = metas_.find(fqn);
   if (found == metas_.end()) return invalid(str_cat("weight '", fqn, "' is not in the archive's payload table"));
   const std::string path = str_cat(folder_, json_text(found->second, "path_name"));
@@ -172,7 +173,9 @@ Result<ir::Constant> PayloadTable::make(const Archive& archive, std::string_view
     return invalid(str_cat("weight '", fqn, "': sizes ", str_list(constant.sizes), ", strides ", str_list(constant.strides), ", offset ", offset,
                            " are no tensor"));
   }
-  PTERON_ASSIGN(ZipBytes payload, archive.zip().read(*entry, false));
+  auto read = archive.zip().read(*entry, check_ && checked_.insert(entry).second);
+  if (!read.ok()) return std::move(read).status().with_context(str_cat("weight '", fqn, "'"));
+  ZipBytes payload = std::move(read).value();
   constant.owner = payload.owner;
   constant.data = payload.bytes.data();
   if (numel == 0) {

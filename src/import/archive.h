@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/mapped_file.h"
@@ -43,15 +44,18 @@ class Archive {
 class PayloadTable {
  public:
   /// folder: "weights" or "constants". A missing table is empty.
-  static Result<PayloadTable> open(const Archive& archive, std::string_view model, std::string_view folder);
+  /// check: compare the checksum of each payload that is used, once.
+  static Result<PayloadTable> open(const Archive& archive, std::string_view model, std::string_view folder, bool check);
   bool has(std::string_view fqn) const { return metas_.contains(fqn); }
   /// The tensor of that name as a view of the archive's bytes. Without bytes in the archive (exported from fake tensors) the
   /// constant is lazy and its computation gives the error.
-  /// Errors: kInvalidFile (no such name, no such file, a view that reaches outside), kUnsupported (pickled, sparse).
-  Result<ir::Constant> make(const Archive& archive, std::string_view fqn) const;
+  /// Errors: kInvalidFile (no such name, no such file, a view that reaches outside, damaged bytes), kUnsupported (pickled, sparse).
+  Result<ir::Constant> make(const Archive& archive, std::string_view fqn);
 
  private:
   std::string folder_;
+  bool check_ = true;
+  std::unordered_set<const ZipEntry*> checked_;
   JsonDocument document_;
   std::unordered_map<std::string_view, JsonValue> metas_;
 };

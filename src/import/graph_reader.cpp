@@ -108,7 +108,7 @@ Result<ir::TensorType> GraphReader::tensor_type(std::string_view name) {
 }
 
 Result<ir::ConstantId> GraphReader::add_constant(const PendingConstant& pending) {
-  const PayloadTable& table = pending.in_constants ? context_.constants : context_.weights;
+  PayloadTable& table = pending.in_constants ? context_.constants : context_.weights;
   PTERON_ASSIGN(ir::Constant constant, table.make(context_.archive, pending.fqn));
   constant.origin = pending.origin;
   return context_.program.add(std::move(constant));

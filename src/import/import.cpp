@@ -269,8 +269,8 @@ Status import_archive(std::shared_ptr<FileBytes> file, const ir::Catalog& catalo
   if (!json_field(document.root(), "graph_module", &graph_module) || !json_field(graph_module, "graph", &graph)) {
     return invalid(str_cat(path, " has no graph_module with a graph"));
   }
-  PTERON_ASSIGN(PayloadTable weights, PayloadTable::open(archive, model, "weights"));
-  PTERON_ASSIGN(PayloadTable constants, PayloadTable::open(archive, model, "constants"));
+  PTERON_ASSIGN(PayloadTable weights, PayloadTable::open(archive, model, "weights", options.check_weights));
+  PTERON_ASSIGN(PayloadTable constants, PayloadTable::open(archive, model, "constants", options.check_weights));
   ImportContext context{archive, options, program, ir::OperatorTable(catalog, program), ExprReader(program.exprs, read_ranges(document.root())),
                         std::move(weights), std::move(constants), {}};
   auto method = std::make_unique<ir::Method>(program);

@@ -26,6 +26,7 @@ struct ImportOptions {
   std::string method = "forward";  ///< name of the method it becomes
   SourceDetail source = SourceDetail::kShort;
   LogSink* log = nullptr;          ///< gets warnings; may be null
+  bool check_weights = true;       ///< compare the checksums of weights, which reads their bytes; the rest of the archive is always checked
 };
 
 /// Appends one method to `program`, in the `imported` dialect. Operators that the catalog does not know stay as nodes of foreign

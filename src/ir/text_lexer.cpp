@@ -21,9 +21,28 @@ bool Lexer::fail(Status status) {
   return false;
 }
 
+namespace {
+
+/// Text for a message: what cannot be printed becomes \xNN.
+std::string printable(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte != 0x7f && byte < 0x80) {
+      out += c;
+    } else {
+      str_append(out, "\\x", kDigits.substr(byte / 16, 1), kDigits.substr(byte % 16, 1));
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
 bool Lexer::expected(std::string_view what) {
   skip();
-  const std::string_view rest = text_.substr(at_, 20);
+  const std::string rest = printable(text_.substr(at_, 20));
   return fail(Status(Code::kInvalidFile, rest.empty() ? str_cat("expected ", what, ", found the end") : str_cat("expected ", what, ", found '", rest, "'")));
 }
 

@@ -26,6 +26,16 @@ using ir::NodeId;
 using ir::ValueId;
 using ir::ValueKind;
 
+Support ask(const Backend& backend, const Graph& graph, const Node& node) {
+  if (node.op->has(ir::kRegion)) return Support::no("control flow");
+  if (node.op->has(ir::kEffect)) return Support::no("a run-time check");
+  if (node.outputs.empty()) return Support::no("no result");
+  for (const ValueId id : node.outputs) {
+    if (graph[id].kind != ValueKind::kTensor) return Support::no("a result that is no tensor");
+  }
+  return backend.supports(graph, node);
+}
+
 namespace {
 
 constexpr int kOutside = -1;
@@ -85,16 +95,6 @@ class Partitioner {
  private:
   const Node& node_at(uint32_t position) const { return graph_[graph_.order[position]]; }
 
-  Support ask(const Backend& backend, const Node& node) const {
-    if (node.op->has(ir::kRegion)) return Support::no("control flow");
-    if (node.op->has(ir::kEffect)) return Support::no("a run-time check");
-    if (node.outputs.empty()) return Support::no("no result");
-    for (const ValueId id : node.outputs) {
-      if (graph_[id].kind != ValueKind::kTensor) return Support::no("a result that is no tensor");
-    }
-    return backend.supports(graph_, node);
-  }
-
   void choose_owners() {
     for (const Backend* backend : backends_) report_.shares.push_back({std::string(backend->name()), 0, 0});
     std::map<std::pair<std::string, std::string>, uint32_t> refusals;
@@ -102,7 +102,7 @@ class Partitioner {
     for (uint32_t i = 0; i < graph_.order.size(); ++i) {
       Support last = Support::no("no backend");
       for (size_t b = 0; b < backends_.size() && owner_[i] == kOutside; ++b) {
-        last = ask(*backends_[b], node_at(i));
+        last = ask(*backends_[b], graph_, node_at(i));
         if (last.yes) owner_[i] = static_cast<int>(b);
       }
       if (!last.yes) ++refusals[{node_at(i).op->name, last.reason}];

@@ -34,6 +34,9 @@ struct PartitionReport {
   std::vector<Refusal> refusals;      ///< of the last backend asked, most frequent first
 };
 
+/// Whether a backend takes a node; control flow, run-time checks and nodes with results that are no tensors are never offered.
+backends::Support ask(const backends::Backend& backend, const ir::Graph& graph, const ir::Node& node);
+
 /// A group taken out of its method.
 struct Group {
   const backends::Backend* backend = nullptr;

@@ -156,7 +156,14 @@ Result<MethodInfo> describe_method(const ProgramState& program, uint32_t index) 
   }
   for (uint32_t i = 0; i < count_of(plan.delegates()); ++i) info.delegates.emplace_back(text_of(plan.delegates()->Get(i)->id()));
   if (meta != nullptr) {
-    for (const format::MutableBufferMeta& buffer : meta->mutable_buffers) info.mutable_buffers.push_back(buffer.name);
+    for (const format::MutableBufferMeta& buffer : meta->mutable_buffers) {
+      if (buffer.value_index < 0 || static_cast<uint32_t>(buffer.value_index) >= count_of(plan.values())) {
+        return Status(Code::kInvalidFile, str_cat("pteron.meta: state ", buffer.name, " of method ", info.name, " is value ", buffer.value_index, ", the plan has ", count_of(plan.values())));
+      }
+      ValueInfo state = describe_value(*plan.values()->Get(static_cast<uint32_t>(buffer.value_index)));
+      state.name = buffer.name;
+      info.mutable_buffers.push_back(std::move(state));
+    }
   }
   for (uint32_t id = 1; id < program.view.arena_count(index); ++id) info.arena_bytes.push_back(program.view.arena_bytes(index, id));
   info.value_count = count_of(plan.values());

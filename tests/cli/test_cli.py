@@ -7,6 +7,8 @@ import zipfile
 
 import pytest
 
+from tensor_files import floats, read_safetensors, safetensors
+
 PHASES = ["import", "resolve", "functionalize", "decompose", "optimize", "partition", "emit", "write"]
 
 
@@ -185,3 +187,65 @@ def test_size_bound_opens_a_compilation(pteron, tmp_path):
     assert refused.returncode == 4 and "--max-size" in refused.stderr and not (tmp_path / "repeat.pte").exists()
     assert pteron("compile", archive, "--max-size", "8").returncode == 0
     assert pteron("compile", archive, "--max-size", "nosuch=8").returncode == 5
+
+
+def test_size_bound_is_the_smaller_one(pteron, sample, tmp_path):
+    """An archive's bound of 16: a smaller one replaces it, a larger one does not."""
+    archive = sample / "dynamic_batch_mlp" / "model.pt2"
+    for words, expected in ((["--max-size", "4"], 4), (["--max-size", "64"], 16), (["--max-size", "s31=8"], 8), (["--max-size", "9", "--max-size", "s31=12"], 9)):
+        assert pteron("compile", archive, "-o", tmp_path / "x.pte", *words).returncode == 0
+        method = json.loads(pteron("inspect", tmp_path / "x.pte", "--json").stdout)["methods"][0]
+        assert method["inputs"][0]["dims"][0]["max"] == expected
+    (tmp_path / "five.safetensors").write_bytes(safetensors({"0": floats(5, 16)}))
+    assert pteron("compile", archive, "-o", tmp_path / "x.pte", "--max-size", "4").returncode == 0
+    assert pteron("run", tmp_path / "x.pte", "--inputs", tmp_path / "five.safetensors").returncode == 5
+    done = pteron("compile", sample / "mlp_float32" / "model.pt2", "-o", tmp_path / "y.pte", "--max-size", "4")
+    assert done.returncode == 0 and "changes nothing" in done.stderr
+
+
+def test_outputs_in_the_format_of_their_name(pteron, program, tmp_path):
+    (tmp_path / "in.safetensors").write_bytes(safetensors({"0": ("F32", [4, 16], bytes(range(256)))}))
+    files = [tmp_path / f"y{suffix}" for suffix in (".npy", ".npz", ".safetensors", "")]
+    for path in files:
+        assert pteron("run", program, "--inputs", tmp_path / "in.safetensors", "-o", path).returncode == 0
+    expected = read_safetensors(files[2])["0"][2]
+    assert files[0].read_bytes().startswith(b"\x93NUMPY") and files[0].read_bytes().endswith(expected)
+    with zipfile.ZipFile(files[1]) as archive:
+        assert archive.namelist() == ["0.npy"] and archive.read("0.npy") == files[0].read_bytes()
+    assert files[3].read_bytes() == files[2].read_bytes()
+    assert pteron("compare", files[0], files[2]).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["mlp_float32", "cnn_channels_last", "nested_inputs_outputs", "scalar_inputs", "none_output"])
+def test_compare_takes_the_examples_of_an_archive(pteron, sample, tmp_path, name):
+    model = sample / name / "model.pt2"
+    assert pteron("compile", model, "-o", tmp_path / "m.pte").returncode == 0
+    for words in ([model, tmp_path / "m.pte"], [tmp_path / "m.pte", model], [model, tmp_path / "m.pte", "--bisect"]):
+        done = pteron("compare", *words)
+        assert done.returncode == 0, done.stderr + done.stdout
+        assert done.stdout
+
+
+def test_bench_with_inputs(pteron, sample, program):
+    done = pteron("bench", program, "--json", "--threads", "1", "--min-time", "0.01", "--inputs", sample / "mlp_float32" / "inputs.safetensors")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["calls"] >= 30
+
+
+def test_explain_with_a_backend(pteron, sample):
+    plain = json.loads(pteron("explain", sample / "cnn" / "model.pt2", "--json").stdout)
+    nodes = json.loads(pteron("explain", sample / "cnn" / "model.pt2", "--backend", "cpu", "--json").stdout)
+    assert {n["reason"].split(":")[0] for n in plain} != {"cpu"}
+    taken = [n for n in nodes if n["reason"] == "cpu"]
+    assert taken and any("conv" in n["operator"] for n in taken)
+    loop = json.loads(pteron("explain", sample / "while_loop" / "model.pt2", "--backend", "cpu", "--json").stdout)
+    assert any("not on cpu: control flow" in n["reason"] for n in loop)
+    one = taken[0]["node"]
+    assert pteron("explain", sample / "cnn" / "model.pt2", "--backend", "cpu", "--node", one).stdout.count("\n") == sum(n["node"] == one for n in nodes)
+
+
+def test_inspect_says_what_a_state_is(pteron, sample, tmp_path):
+    assert pteron("compile", sample / "state_window" / "model.pt2", "-o", tmp_path / "s.pte").returncode == 0
+    states = json.loads(pteron("inspect", tmp_path / "s.pte", "--json").stdout)["methods"][0]["states"]
+    assert len(states) == 1 and states[0]["dtype"] == "float32" and states[0]["dims"]
+    assert f"state {states[0]['name']}: float32 [" in pteron("inspect", tmp_path / "s.pte").stdout

@@ -1,4 +1,4 @@
-// pteron bench: load time, first run and latency of a method on inputs of its own making.
+// pteron bench: load time, first run and latency of a method on inputs of its own making or from a file.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -9,6 +9,7 @@
 #include "cli/json_writer.h"
 #include "cli/programs.h"
 #include "cli/session.h"
+#include "cli/tensors.h"
 #include "cli/verb.h"
 
 namespace pteron::cli {
@@ -18,11 +19,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr Option kOptions[] = {
+    {"inputs", "i", OptionKind::kValue, "FILE", "tensors of a call (.safetensors, .npy, .npz); default: floats between -1 and 1, integers 0, sizes at their bounds"},
     {"method", "m", OptionKind::kValue, "NAME", "the method to call; default: forward, or the only one"},
     {"kernels", "k", OptionKind::kList, "LIBRARY", "a shared library with own operators (pteron/ops.h)"},
     {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) with weights"},
-    {"threads", "t", OptionKind::kValue, "N", "threads to use; default: all CPUs of the process"},
-    {"min-time", "", OptionKind::kValue, "SECONDS", "shortest time to measure, default 1"},
+    {"threads", "t", OptionKind::kCount, "N", "threads to use; default: all CPUs of the process"},
+    {"min-time", "", OptionKind::kReal, "SECONDS", "shortest time to measure, default 1"},
 };
 
 double ms_since(Clock::time_point begin) { return std::chrono::duration<double, std::milli>(Clock::now() - begin).count(); }
@@ -45,15 +47,21 @@ struct Measurement {
 
 Result<Measurement> measure(const Arguments& a, double min_seconds) {
   Measurement out;
-  PTERON_ASSIGN(const LoadOptions load, load_options(a));
+  const LoadOptions load = load_options(a);
   const Clock::time_point begin = Clock::now();
   PTERON_ASSIGN(const std::shared_ptr<Program> program, Program::load(a.positionals()[0], load));
   PTERON_ASSIGN(const std::string name, pick_method(*program, a.value("method")));
   PTERON_ASSIGN(const std::unique_ptr<Method> method, program->load_method(name));
   out.load_ms = ms_since(begin);
-  PTERON_ASSIGN(const SyntheticInputs inputs, SyntheticInputs::make(*method));
+  TensorFile file;
+  SyntheticInputs synthetic;
+  if (a.has("inputs")) {
+    PTERON_ASSIGN(file, TensorFile::read(a.value("inputs")));
+  } else {
+    PTERON_ASSIGN(synthetic, SyntheticInputs::make(*method));
+  }
   const auto call = [&]() -> Status {
-    PTERON_TRY(inputs.set(*method));
+    PTERON_TRY(a.has("inputs") ? set_inputs(*method, file) : synthetic.set(*method));
     return method->execute();
   };
   const Clock::time_point first = Clock::now();
@@ -74,8 +82,8 @@ Result<Measurement> measure(const Arguments& a, double min_seconds) {
 }
 
 Result<int> run(const Arguments& a) {
-  PTERON_ASSIGN(const double min_seconds, parse_real(a.value("min-time", "1"), "--min-time"));
-  if (min_seconds > 3600) return Status(Code::kInvalidInput, "--min-time expects seconds from 0 to 3600");
+  const double min_seconds = a.real("min-time", 1);
+  if (min_seconds > 3600) return usage_error("bench", "--min-time expects seconds from 0 to 3600");
   PTERON_ASSIGN(const Measurement m, measure(a, min_seconds));
   if (!a.flag("json")) {
     std::printf("load %.3f ms, first run %.3f ms\nlatency: median %.4f ms, p10 %.4f, p90 %.4f, p99 %.4f, best %.4f (%zu calls)\npeak memory %.1f MB\n", m.load_ms,

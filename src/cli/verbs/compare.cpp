@@ -19,13 +19,13 @@ namespace pteron::cli {
 namespace {
 
 constexpr Option kOptions[] = {
-    {"inputs", "i", OptionKind::kList, "FILE", "tensors of one call; repeat for several calls on the same state"},
+    {"inputs", "i", OptionKind::kList, "FILE", "tensors of one call; repeat for several calls on the same state; default: the example inputs of a .pt2"},
     {"method", "m", OptionKind::kValue, "NAME", "the method of a .pte to call; default: forward"},
     {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) with weights"},
-    {"threads", "t", OptionKind::kValue, "N", "threads to use; default: all CPUs of the process"},
+    {"threads", "t", OptionKind::kCount, "N", "threads to use; default: all CPUs of the process"},
     {"bisect", "", OptionKind::kFlag, "", "name the first node of two programs whose result departs (keeps every result in memory)"},
-    {"rtol", "", OptionKind::kValue, "X", "relative tolerance; default by dtype: 1e-4 float32, 1e-2 float16, 5e-2 bfloat16, 1e-7 float64"},
-    {"atol", "", OptionKind::kValue, "X", "absolute tolerance; default 1e-5"},
+    {"rtol", "", OptionKind::kReal, "X", "relative tolerance; default by dtype: 1e-4 float32, 1e-2 float16, 5e-2 bfloat16, 1e-7 float64"},
+    {"atol", "", OptionKind::kReal, "X", "absolute tolerance; default 1e-5"},
 };
 
 /// Tensors of one call, row-major, with their bytes.
@@ -45,7 +45,7 @@ struct Tensors {
 using Calls = std::vector<Tensors>;
 
 Status run_program(const std::string& path, const Arguments& a, const std::vector<TensorFile>& inputs, Calls* out) {
-  PTERON_ASSIGN(const LoadOptions load, load_options(a));
+  const LoadOptions load = load_options(a);
   PTERON_ASSIGN(const std::shared_ptr<Program> program, Program::load(path, load));
   PTERON_ASSIGN(const std::string name, pick_method(*program, a.value("method")));
   PTERON_ASSIGN(const std::unique_ptr<Method> method, program->load_method(name));
@@ -135,15 +135,19 @@ class Printer {
   JsonWriter writer_;
 };
 
-Result<Tolerance> read_tolerance(const Arguments& a) {
+Tolerance read_tolerance(const Arguments& a) {
   Tolerance tolerance;
-  if (a.has("rtol")) {
-    PTERON_ASSIGN(tolerance.rtol, parse_real(a.value("rtol"), "--rtol"));
-  }
-  if (a.has("atol")) {
-    PTERON_ASSIGN(tolerance.atol, parse_real(a.value("atol"), "--atol"));
-  }
+  if (a.has("rtol")) tolerance.rtol = a.real("rtol", 0);
+  if (a.has("atol")) tolerance.atol = a.real("atol", 0);
   return tolerance;
+}
+
+/// The example inputs of the first archive; no tensors if both sides are none.
+Result<TensorFile> default_inputs(const Arguments& a) {
+  for (const std::string& path : a.positionals()) {
+    if (path.ends_with(".pt2")) return TensorFile::examples_of(path);
+  }
+  return TensorFile();
 }
 
 Result<int> run(const Arguments& a) {
@@ -152,8 +156,11 @@ Result<int> run(const Arguments& a) {
     PTERON_ASSIGN(TensorFile file, TensorFile::read(path));
     inputs.push_back(std::move(file));
   }
-  if (inputs.empty()) inputs.emplace_back();
-  PTERON_ASSIGN(const Tolerance tolerance, read_tolerance(a));
+  if (inputs.empty()) {
+    PTERON_ASSIGN(TensorFile examples, default_inputs(a));
+    inputs.push_back(std::move(examples));
+  }
+  const Tolerance tolerance = read_tolerance(a);
   if (a.flag("bisect")) return bisect(a, inputs, tolerance);
   Calls left, right;
   PTERON_TRY(read_side(a.positionals()[0], a, inputs, &left));

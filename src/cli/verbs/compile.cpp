@@ -26,8 +26,8 @@ constexpr Option kOptions[] = {
     {"backend", "", OptionKind::kList, "NAME[,NAME]", "backends in order of preference; 'portable' keeps everything on the portable kernels"},
     {"strict", "", OptionKind::kFlag, "", "refuse a program of which some node stays outside the backends"},
     {"profile", "", OptionKind::kValue, "NAME", "pteron (default), or executorch: the official runtime 1.5.1 loads the file"},
-    {"alignment", "", OptionKind::kValue, "BYTES", "alignment of planned buffers and weights, default 64"},
-    {"max-size", "", OptionKind::kList, "[NAME=]N", "upper bound of sizes that the archive leaves open, by symbol or for all; calls above it fail"},
+    {"alignment", "", OptionKind::kCount, "BYTES", "alignment of planned buffers and weights, default 64"},
+    {"max-size", "", OptionKind::kList, "[NAME=]N", "upper bound of a size that may vary, by name or for all; the archive's own bound stays if it is smaller; calls above it fail"},
     {"no-sync", "", OptionKind::kFlag, "", "do not wait until the file is on the disk"},
     {"list-phases", "", OptionKind::kFlag, "", "print the phases and stop"},
     {"stop-after", "", OptionKind::kValue, "PHASE", "stop after a phase; writes nothing"},
@@ -37,32 +37,35 @@ constexpr Option kOptions[] = {
     {"verify", "", OptionKind::kValue, "LEVEL", "each, phase or off: when the intermediate form is checked"},
 };
 
-Status read_size_bounds(const Arguments& a, compiler::CompileOptions* options) {
+// The readers of options give back what is wrong with them, nothing if they are fine.
+
+std::string read_size_bounds(const Arguments& a, compiler::CompileOptions* options) {
   for (const std::string& text : a.list("max-size")) {
     const size_t equals = text.find('=');
     const size_t number = equals == std::string::npos ? 0 : equals + 1;
-    PTERON_ASSIGN(const uint64_t max, parse_number(text.substr(number), "--max-size"));
-    if (max > INT32_MAX) return Status(Code::kInvalidInput, str_cat("--max-size is at most 2^31-1, found ", max));
-    options->size_bounds.push_back({number == 0 ? "" : text.substr(0, equals), static_cast<int64_t>(max)});
+    const std::optional<uint64_t> max = parse_count(text.substr(number));
+    if (!max || equals == 0) return str_cat("--max-size expects N or NAME=N, found '", text, "'");
+    if (*max > INT32_MAX) return str_cat("--max-size is at most 2^31-1, found ", *max);
+    options->size_bounds.push_back({number == 0 ? "" : text.substr(0, equals), static_cast<int64_t>(*max)});
   }
-  return ok_status();
+  return {};
 }
 
 bool ends_with_pt2(std::string_view path) { return path.size() > 4 && path.ends_with(".pt2"); }
 
-Status read_methods(const Arguments& a, compiler::CompileOptions* options) {
+std::string read_methods(const Arguments& a, compiler::CompileOptions* options) {
   for (const std::string& text : a.list("method")) {
     const size_t equals = text.find('=');
-    if (equals == std::string::npos || equals == 0) return Status(Code::kInvalidInput, str_cat("--method expects NAME=FILE, found '", text, "'"));
+    if (equals == std::string::npos || equals == 0) return str_cat("--method expects NAME=FILE, found '", text, "'");
     options->methods.push_back({text.substr(0, equals), text.substr(equals + 1)});
   }
   if (!a.positionals().empty()) options->methods.push_back({"forward", a.positionals()[0]});
   for (size_t i = 0; i < options->methods.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
-      if (options->methods[i].method == options->methods[j].method) return Status(Code::kInvalidInput, str_cat("two methods named '", options->methods[i].method, "'"));
+      if (options->methods[i].method == options->methods[j].method) return str_cat("two methods named '", options->methods[i].method, "'");
     }
   }
-  return ok_status();
+  return {};
 }
 
 /// Names of all phases and passes.
@@ -111,13 +114,13 @@ std::vector<format::ValueSpec> constant_values(const std::string& text) {
   return {text};
 }
 
-Status read_constants(const Arguments& a, compiler::CompileOptions* options) {
+std::string read_constants(const Arguments& a, compiler::CompileOptions* options) {
   for (const std::string& text : a.list("constant")) {
     const size_t equals = text.find('=');
-    if (equals == std::string::npos || equals == 0) return Status(Code::kInvalidInput, str_cat("--constant expects NAME=VALUE, found '", text, "'"));
+    if (equals == std::string::npos || equals == 0) return str_cat("--constant expects NAME=VALUE, found '", text, "'");
     options->constants.push_back({text.substr(0, equals), constant_values(text.substr(equals + 1))});
   }
-  return ok_status();
+  return {};
 }
 
 std::string megabytes(uint64_t bytes) {
@@ -211,8 +214,9 @@ Result<int> run(const Arguments& a) {
     return 0;
   }
   compiler::CompileOptions options;
-  PTERON_TRY(read_methods(a, &options));
-  PTERON_TRY(read_constants(a, &options));
+  for (const auto read : {read_methods, read_constants, read_size_bounds}) {
+    if (const std::string problem = read(a, &options); !problem.empty()) return usage_error("compile", problem);
+  }
   options.shared_states = split_list(a.list("share-state"));
   if (options.methods.empty()) return usage_error("compile", "name a MODEL.pt2, or methods with --method NAME=FILE");
   const std::string profile = a.value("profile", "pteron");
@@ -222,11 +226,8 @@ Result<int> run(const Arguments& a) {
   if (options.profile == compiler::Profile::kExecutorch && std::any_of(backends.begin(), backends.end(), [](const std::string& b) { return b != "portable"; })) {
     return usage_error("compile", "--backend: the official runtime has none of our backends; leave it out with --profile executorch");
   }
-  PTERON_TRY(read_size_bounds(a, &options));
-  PTERON_ASSIGN(options.alignment_bytes, parse_number(a.value("alignment", "64"), "--alignment"));
-  if (options.alignment_bytes < 16 || options.alignment_bytes > 4096 || (options.alignment_bytes & (options.alignment_bytes - 1)) != 0) {
-    return usage_error("compile", "--alignment is a power of two from 16 to 4096");
-  }
+  options.alignment_bytes = a.count("alignment", 64);
+  if (const Status status = facade::check_alignment(options.alignment_bytes); !status.ok()) return usage_error("compile", str_cat("--", status.message()));
   options.stop_after = a.value("stop-after");
   options.dump_after = split_list(a.list("dump-after"));
   options.disabled = split_list(a.list("disable"));
@@ -255,7 +256,7 @@ Result<int> run(const Arguments& a) {
     output = (ends_with_pt2(first) ? first.substr(0, first.size() - 4) : first) + ".pte";
   }
   for (const auto& method : options.methods) {
-    if (same_file(method.path, output)) return Status(Code::kInvalidInput, str_cat("the output ", output, " is the input ", method.path, "; name another file with -o"));
+    if (same_file(method.path, output)) return usage_error("compile", str_cat("the output ", output, " is the input ", method.path, "; name another file with -o"));
   }
   StderrLog log(a.flag("quiet") ? LogLevel::kError : LogLevel::kWarning);
   options.log = &log;

@@ -1,5 +1,6 @@
 // pteron explain: for each node of a model, what runs it or why nothing does.
 #include <cstdio>
+#include <functional>
 
 #include "base/str_cat.h"
 #include "cli/json_writer.h"
@@ -7,6 +8,7 @@
 #include "cli/verb.h"
 #include "compiler/profile.h"
 #include "emit/emit.h"
+#include "partition/partition.h"
 
 namespace pteron::cli {
 
@@ -15,6 +17,7 @@ namespace {
 constexpr Option kOptions[] = {
     {"node", "", OptionKind::kValue, "NAME", "only this node"},
     {"profile", "", OptionKind::kValue, "NAME", "pteron (default) or executorch"},
+    {"backend", "", OptionKind::kList, "NAME[,NAME]", "backends in order of preference: shows the nodes that they are offered, after optimization, and who takes each"},
 };
 
 std::string reason(const ir::Op& op, const compiler::Environment& environment, bool executorch) {
@@ -30,54 +33,84 @@ std::string reason(const ir::Op& op, const compiler::Environment& environment, b
   return executorch && ours ? str_cat("no backend: the official runtime lacks ", op.kernel) : "no backend: neither kernel nor decomposition";
 }
 
-/// Lines or JSON objects of the graph's nodes; returns how many matched.
-size_t describe(const ir::Graph& graph, const compiler::Environment& environment, bool executorch, const std::string& wanted, JsonWriter* json) {
-  size_t shown = 0;
-  for (const ir::NodeId id : graph.order) {
-    const ir::Node& node = graph[id];
-    for (const auto& region : node.regions) shown += describe(*region, environment, executorch, wanted, json);
-    if (!wanted.empty() && node.name != wanted) continue;
-    ++shown;
-    const std::string why = reason(*node.op, environment, executorch);
-    if (json == nullptr) {
-      std::printf("%-28s %-40s %s%s%s\n", node.name.c_str(), node.op->name.c_str(), why.c_str(), node.source.empty() ? "" : "  at ", node.source.c_str());
-      continue;
-    }
-    json->begin_object();
-    json->field("node", node.name);
-    json->field("operator", node.op->name);
-    json->field("reason", why);
-    json->field("source", node.source);
-    json->field("module", node.module);
-    json->end_object();
+/// Who takes a node: the first backend that does; else what runs it without, and why the last backend asked refuses.
+std::string taker(const ir::Graph& graph, const ir::Node& node, const compiler::Environment& environment, const std::vector<const backends::Backend*>& backends) {
+  backends::Support last;
+  for (const backends::Backend* backend : backends) {
+    last = partition::ask(*backend, graph, node);
+    if (last.yes) return std::string(backend->name());
   }
-  return shown;
+  return str_cat(reason(*node.op, environment, false), "; not on ", backends.back()->name(), ": ", last.reason);
 }
+
+/// Prints nodes as lines or JSON objects.
+class Printer {
+ public:
+  Printer(std::string wanted, bool as_json) : wanted_(std::move(wanted)), as_json_(as_json) {
+    if (as_json_) json_.begin_array();
+  }
+  size_t shown() const { return shown_; }
+
+  void show(const ir::Graph& graph, const std::function<std::string(const ir::Graph&, const ir::Node&)>& why) {
+    for (const ir::NodeId id : graph.order) {
+      const ir::Node& node = graph[id];
+      for (const auto& region : node.regions) show(*region, why);
+      if (!wanted_.empty() && node.name != wanted_) continue;
+      ++shown_;
+      print(node, why(graph, node));
+    }
+  }
+
+  void finish() {
+    if (!as_json_) return;
+    json_.end_array();
+    std::printf("%s\n", json_.text().c_str());
+  }
+
+ private:
+  void print(const ir::Node& node, const std::string& why) {
+    if (!as_json_) {
+      std::printf("%-28s %-40s %s%s%s\n", node.name.c_str(), node.op->name.c_str(), why.c_str(), node.source.empty() ? "" : "  at ", node.source.c_str());
+      return;
+    }
+    json_.begin_object();
+    json_.field("node", node.name);
+    json_.field("operator", node.op->name);
+    json_.field("reason", why);
+    json_.field("source", node.source);
+    json_.field("module", node.module);
+    json_.end_object();
+  }
+
+  std::string wanted_;
+  bool as_json_;
+  size_t shown_ = 0;
+  JsonWriter json_;
+};
 
 Result<int> run(const Arguments& a) {
   const std::string profile = a.value("profile", "pteron"), wanted = a.value("node");
-  if (profile != "pteron" && profile != "executorch") return Status(Code::kInvalidInput, str_cat("--profile is pteron or executorch, found '", profile, "'"));
+  if (profile != "pteron" && profile != "executorch") return usage_error("explain", str_cat("--profile is pteron or executorch, found '", profile, "'"));
+  const bool executorch = profile == "executorch";
   PTERON_ASSIGN(const Session session, Session::create());
+  PTERON_ASSIGN(const std::vector<const backends::Backend*> backends, session.backends(split_list(a.list("backend"))));
+  if (executorch && !backends.empty()) return usage_error("explain", "--backend: the official runtime has none of our backends; leave it out with --profile executorch");
   compiler::CompileOptions options;
   options.methods.push_back({"forward", a.positionals()[0]});
-  options.stop_after = "functionalize";
-  JsonWriter json;
-  const bool as_json = a.flag("json");
-  size_t shown = 0;
-  if (as_json) json.begin_array();
+  options.stop_after = backends.empty() ? "functionalize" : "optimize";
+  Printer printer(wanted, a.flag("json"));
   options.observe = [&](const ir::Program& program) {
     for (const auto& method : program.methods) {
-      shown += describe(method->graph, session.environment(), profile == "executorch", wanted, as_json ? &json : nullptr);
+      printer.show(method->graph, [&](const ir::Graph& graph, const ir::Node& node) {
+        return backends.empty() ? reason(*node.op, session.environment(), executorch) : taker(graph, node, session.environment(), backends);
+      });
     }
     return ok_status();
   };
   MemorySink nothing;
   PTERON_TRY(compiler::compile(options, session.environment(), nothing).status());
-  if (shown == 0 && !wanted.empty()) return Status(Code::kNotFound, str_cat("no node is named '", wanted, "'; pteron explain without --node lists them"));
-  if (as_json) {
-    json.end_array();
-    std::printf("%s\n", json.text().c_str());
-  }
+  if (printer.shown() == 0 && !wanted.empty()) return Status(Code::kNotFound, str_cat("no node is named '", wanted, "'; pteron explain without --node lists them"));
+  printer.finish();
   return 0;
 }
 

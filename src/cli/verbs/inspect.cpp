@@ -52,6 +52,10 @@ void method_json(JsonWriter& json, const MethodInfo& info) {
     for (const ValueInfo& value : inputs ? info.inputs : info.outputs) value_json(json, value);
     json.end_array();
   }
+  json.key("states");
+  json.begin_array();
+  for (const ValueInfo& state : info.mutable_buffers) value_json(json, state);
+  json.end_array();
   json.key("operators");
   json.begin_array();
   for (const std::string& name : info.operators) json.string(name);
@@ -73,7 +77,7 @@ void print_method(const MethodInfo& info) {
   std::printf("method %s: %zu instructions, %zu values\n", info.name.c_str(), info.instruction_count, info.value_count);
   for (size_t i = 0; i < info.inputs.size(); ++i) std::printf("  input %zu  %s: %s\n", i, info.inputs[i].name.c_str(), info.inputs[i].type_text().c_str());
   for (size_t i = 0; i < info.outputs.size(); ++i) std::printf("  output %zu %s: %s\n", i, info.outputs[i].name.c_str(), info.outputs[i].type_text().c_str());
-  for (const std::string& name : info.mutable_buffers) std::printf("  state %s\n", name.c_str());
+  for (const ValueInfo& state : info.mutable_buffers) std::printf("  state %s: %s\n", state.name.c_str(), state.type_text().c_str());
   for (size_t i = 0; i < info.arena_bytes.size(); ++i) std::printf("  arena %zu: %llu bytes\n", i + 1, static_cast<unsigned long long>(info.arena_bytes[i]));
   std::printf("  operators: %s\n", str_list(info.operators).c_str());
   if (!info.delegates.empty()) std::printf("  delegates: %s\n", str_list(info.delegates).c_str());
@@ -110,7 +114,7 @@ bool has_bytes(std::span<const std::byte> bytes, size_t at, std::string_view tex
 }
 
 Result<int> inspect_program(const std::string& path, const Arguments& a) {
-  PTERON_ASSIGN(const LoadOptions load, load_options(a));
+  const LoadOptions load = load_options(a);
   PTERON_ASSIGN(const std::shared_ptr<Program> program, Program::load(path, load));
   const format::ProgramView& view = program->state().view;
   const size_t file_bytes = view.file().size();

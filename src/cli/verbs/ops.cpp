@@ -73,7 +73,7 @@ void count_nodes(const ir::Graph& graph, const compiler::Environment& environmen
 
 Result<int> run(const Arguments& a) {
   const std::string profile = a.value("profile", "pteron");
-  if (profile != "pteron" && profile != "executorch") return Status(Code::kInvalidInput, str_cat("--profile is pteron or executorch, found '", profile, "'"));
+  if (profile != "pteron" && profile != "executorch") return usage_error("ops", str_cat("--profile is pteron or executorch, found '", profile, "'"));
   const bool executorch = profile == "executorch";
   PTERON_ASSIGN(const Session session, Session::create());
   if (a.flag("coverage") || a.flag("unsupported")) {

@@ -27,8 +27,12 @@ Result<int> run(const Arguments& a) {
   PTERON_ASSIGN(const Session session, Session::create());
   PTERON_ASSIGN(const std::shared_ptr<FileBytes> file, FileBytes::map(a.positionals()[0]));
   const auto bytes = file->bytes();
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (text.find('\0') != std::string_view::npos) {
+    return Status(Code::kInvalidFile, str_cat(a.positionals()[0], " is no text: a program in text form is expected (pteron compile --dump-after PHASE prints one)"));
+  }
   ir::Program program;
-  Status parsed = ir::parse(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()), session.catalog(), program);
+  Status parsed = ir::parse(text, session.catalog(), program);
   if (!parsed.ok()) return std::move(parsed).with_context(a.positionals()[0]);
   passes::PassContext context;
   context.catalog = &session.catalog();
@@ -36,7 +40,7 @@ Result<int> run(const Arguments& a) {
   context.has_kernel = session.environment().has_kernel;
   for (const std::string& name : split_list(a.list("pass"))) {
     const passes::Pass* pass = passes::find_pass(name);
-    if (pass == nullptr) return Status(Code::kInvalidInput, str_cat("no pass is named '", name, "'; pteron opt --list prints them"));
+    if (pass == nullptr) return usage_error("opt", str_cat("no pass is named '", name, "'; pteron opt --list prints them"));
     for (const auto& method : program.methods) {
       auto changed = pass->run(method->graph, context);
       if (!changed.ok()) return std::move(changed).status().with_context(name);

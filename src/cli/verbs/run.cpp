@@ -16,15 +16,15 @@ namespace {
 
 constexpr Option kOptions[] = {
     {"inputs", "i", OptionKind::kList, "FILE", "tensors of one call (.safetensors, .npy, .npz); repeat for several calls on the same state"},
-    {"outputs", "o", OptionKind::kList, "FILE", "where a call's results go (.safetensors); once per --inputs"},
+    {"outputs", "o", OptionKind::kList, "FILE", "where a call's results go (.safetensors, .npz, or .npy for a single output); once per --inputs"},
     {"method", "m", OptionKind::kList, "NAME", "the method to call; default: forward, or the only one; repeat to name one for each call"},
     {"kernels", "k", OptionKind::kList, "LIBRARY", "a shared library with own operators (pteron/ops.h)"},
     {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) with weights"},
-    {"threads", "t", OptionKind::kValue, "N", "threads to use; default: all CPUs of the process"},
+    {"threads", "t", OptionKind::kCount, "N", "threads to use; default: all CPUs of the process"},
     {"no-map", "", OptionKind::kFlag, "", "read files into memory instead of mapping them"},
 };
 
-/// What would be overwritten by mistake; empty if nothing.
+/// What is wrong with the files for outputs (a format, something overwritten by mistake); empty if nothing.
 std::string output_problem(const Arguments& a, const std::vector<std::string>& outputs) {
   std::vector<std::string> read = a.list("inputs");
   for (const std::string& data : a.list("data")) read.push_back(data);
@@ -36,12 +36,13 @@ std::string output_problem(const Arguments& a, const std::vector<std::string>& o
     for (size_t k = 0; k < i; ++k) {
       if (same_file(outputs[i], outputs[k])) return str_cat("the output ", outputs[i], " is named twice");
     }
+    if (const std::string problem = output_name_problem(outputs[i]); !problem.empty()) return problem;
   }
   return {};
 }
 
 Result<int> run(const Arguments& a) {
-  PTERON_ASSIGN(LoadOptions load, load_options(a));
+  LoadOptions load = load_options(a);
   StderrLog log(a.flag("quiet") ? LogLevel::kError : LogLevel::kWarning);
   load.log = &log;
   const std::vector<std::string> inputs = a.list("inputs"), outputs = a.list("outputs");
@@ -51,10 +52,10 @@ Result<int> run(const Arguments& a) {
     return usage_error("run", str_cat(outputs.size(), " --outputs for ", calls, calls == 1 ? " call" : " calls", "; give one for each, or none to print results"));
   }
   const std::string& path = a.positionals()[0];
-  if (const std::string problem = output_problem(a, outputs); !problem.empty()) return Status(Code::kInvalidInput, problem);
+  if (const std::string problem = output_problem(a, outputs); !problem.empty()) return usage_error("run", problem);
   PTERON_ASSIGN(std::shared_ptr<Program> program, Program::load(path, load));
   if (names.size() > 1 && !inputs.empty() && names.size() != inputs.size()) {
-    return Status(Code::kInvalidInput, str_cat(names.size(), " --method for ", inputs.size(), " --inputs"));
+    return usage_error("run", str_cat(names.size(), " --method for ", inputs.size(), " --inputs"));
   }
   std::map<std::string, std::unique_ptr<Method>> methods;  // one session: they share what the file shares
   for (size_t call = 0; call < calls; ++call) {
