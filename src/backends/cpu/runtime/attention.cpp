@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <optional>
 
@@ -25,6 +24,8 @@ using runtime::Value;
 // A block of keys and what belongs to it stay in the first two caches.
 constexpr int64_t kKeyBlock = 256;
 constexpr int64_t kMaxPart = 192;
+// So few queries leave most of a block's lanes empty: each goes over the keys by itself.
+constexpr int64_t kFewRows = 4;
 constexpr int kMaxMasks = 4;
 /// Multiplications worth a thread.
 constexpr int64_t kGrain = 1 << 17;
@@ -119,6 +120,7 @@ class Part {
       : p_(problem), slot_(slot), scratch_(scratch), head_(head_at(problem, index)), begin_(begin), rows_(rows) {}
 
   void run() {
+    if (rows_ <= kFewRows && p_.k_col == 1 && p_.v_col == 1) return run_few();
     pack_queries();
     block_.width = p_.width;
     block_.panels = ceil_div(p_.value_width, width_);
@@ -173,14 +175,11 @@ class Part {
 
   void pack_values(int64_t key) {
     float* to = scratch_ + slot_.values;
+    if (p_.v_col == 1) return set_.pack(head_.v + key * p_.v_row, p_.v_row, block_.count, p_.value_width, to);
     for (int64_t column = 0; column < p_.value_width; column += width_) {
       const int64_t count = std::min(width_, p_.value_width - column);
       const float* from = head_.v + key * p_.v_row + column * p_.v_col;
       for (int64_t j = 0; j < block_.count; ++j, to += width_, from += p_.v_row) {
-        if (p_.v_col == 1 && count == width_) {
-          std::memcpy(to, from, static_cast<size_t>(width_) * sizeof(float));
-          continue;
-        }
         for (int64_t c = 0; c < count; ++c) to[c] = from[c * p_.v_col];
         std::fill(to + count, to + width_, 0.0f);
       }
@@ -201,6 +200,31 @@ class Part {
     if (p_.causal && last + 1 < block_.count) set_.hide_later(block_, last);
     set_.exponentials(block_);
     set_.values(block_);
+  }
+
+  void run_few() {
+    float *queries = scratch_ + slot_.panels, *scores = scratch_ + slot_.scores, *top = scratch_ + slot_.top, *sum = scratch_ + slot_.sum;
+    std::fill_n(top, rows_, kLow);
+    std::fill_n(sum, rows_, 0.0f);
+    for (int64_t r = 0; r < rows_; ++r) {
+      for (int64_t c = 0; c < p_.width; ++c) queries[r * p_.width + c] = head_.q[(begin_ + r) * p_.q_row + c * p_.q_col] * p_.scale;
+    }
+    const int64_t keys = p_.causal ? std::min(p_.keys, begin_ + rows_) : p_.keys;
+    for (int64_t key = 0; key < keys; key += kKeyBlock) {
+      const int64_t count = std::min(kKeyBlock, keys - key);
+      for (int64_t r = 0; r < rows_; ++r) {
+        set_.dots(queries + r * p_.width, p_.width, head_.k + key * p_.k_row, p_.k_row, count, scores);
+        for (int i = 0; i < p_.mask_count; ++i) {
+          const Mask& m = p_.masks[i];
+          const int64_t base = head_.mask[i] + (begin_ + r) * m.row + key * m.column;
+          for (int64_t j = 0; j < count; ++j) scores[j] += mask_value(m, base + j * m.column);
+        }
+        for (int64_t j = std::max<int64_t>(0, begin_ + r + 1 - key); p_.causal && j < count; ++j) scores[j] = kLow;
+        const float factor = set_.exponentials_row(scores, count, top + r, sum + r);
+        set_.sum_rows(scores, count, head_.v + key * p_.v_row, p_.v_row, p_.value_width, key == 0 ? 0.0f : factor, result(r));
+      }
+    }
+    store(keys);
   }
 
   static float mask_value(const Mask& m, int64_t at) {

@@ -232,7 +232,110 @@ void transpose(const float* from, int64_t from_row, int64_t rows, int64_t column
   }
 }
 
-AttentionSet make_attention() { return {kQueries, scores, add_masks, hide_later, exponentials, values, transpose}; }
+void pack(const float* from, int64_t row, int64_t count, int64_t columns, float* to) {
+  const D d;
+  int64_t c = 0;
+  for (; c + kQueries <= columns; c += kQueries) {
+    for (int64_t j = 0; j < count; ++j, to += kQueries) {
+      hn::StoreU(hn::LoadU(d, from + j * row + c), d, to);
+      hn::StoreU(hn::LoadU(d, from + j * row + c + kLanes), d, to + kLanes);
+    }
+  }
+  if (c == columns) return;
+  const auto first = static_cast<size_t>(std::min<int64_t>(columns - c, kLanes)), second = static_cast<size_t>(columns - c) - first;
+  const auto mask = hn::FirstN(d, first), rest = hn::FirstN(d, second);
+  for (int64_t j = 0; j < count; ++j, to += kQueries) {
+    hn::StoreU(hn::MaskedLoad(mask, d, from + j * row + c), d, to);
+    hn::StoreU(second > 0 ? hn::MaskedLoad(rest, d, from + j * row + c + kLanes) : hn::Zero(d), d, to + kLanes);
+  }
+}
+
+template <int kRows>
+void dot_rows(const float* query, int64_t width, const float* keys, int64_t key_row, float* scores) {
+  const D d;
+  V acc[kRows];
+  PTERON_UNROLL
+  for (int i = 0; i < kRows; ++i) acc[i] = hn::Zero(d);
+  int64_t k = 0;
+  for (; k + kLanes <= width; k += kLanes) {
+    const V q = hn::LoadU(d, query + k);
+    PTERON_UNROLL
+    for (int i = 0; i < kRows; ++i) acc[i] = hn::MulAdd(q, hn::LoadU(d, keys + i * key_row + k), acc[i]);
+  }
+  if (k < width) {
+    const auto mask = hn::FirstN(d, static_cast<size_t>(width - k));
+    const V q = hn::MaskedLoad(mask, d, query + k);
+    PTERON_UNROLL
+    for (int i = 0; i < kRows; ++i) acc[i] = hn::MulAdd(q, hn::MaskedLoad(mask, d, keys + i * key_row + k), acc[i]);
+  }
+  PTERON_UNROLL
+  for (int i = 0; i < kRows; ++i) scores[i] = hn::GetLane(hn::SumOfLanes(d, acc[i]));
+}
+
+void dots(const float* query, int64_t width, const float* keys, int64_t key_row, int64_t count, float* scores) {
+  int64_t j = 0;
+  for (; j + 8 <= count; j += 8) dot_rows<8>(query, width, keys + j * key_row, key_row, scores + j);
+  for (; j < count; ++j) dot_rows<1>(query, width, keys + j * key_row, key_row, scores + j);
+}
+
+float exponentials_row(float* scores, int64_t count, float* top, float* sum) {
+  const D d;
+  const float before = *top;
+  V tops = hn::Set(d, before);
+  int64_t j = 0;
+  for (; j + kLanes <= count; j += kLanes) tops = hn::Max(hn::LoadU(d, scores + j), tops);
+  float now = hn::GetLane(hn::MaxOfLanes(d, tops));
+  for (int64_t i = j; i < count; ++i) now = scores[i] > now ? scores[i] : now;
+  const float shift = now == -HUGE_VALF ? 0.0f : now;
+  const V s = hn::Set(d, shift);
+  V sums = hn::Zero(d);
+  for (j = 0; j + kLanes <= count; j += kLanes) {
+    const V e = vm::exp_small(d, hn::Sub(hn::LoadU(d, scores + j), s));
+    hn::StoreU(e, d, scores + j);
+    sums = hn::Add(sums, e);
+  }
+  if (j < count) {
+    const auto mask = hn::FirstN(d, static_cast<size_t>(count - j));
+    const V e = hn::IfThenElseZero(mask, vm::exp_small(d, hn::Sub(hn::MaskedLoad(mask, d, scores + j), s)));
+    hn::BlendedStore(e, mask, d, scores + j);
+    sums = hn::Add(sums, e);
+  }
+  const float factor = hn::GetLane(vm::exp_small(d, hn::Set(d, before - shift)));
+  *top = now;
+  *sum = *sum * factor + hn::GetLane(hn::SumOfLanes(d, sums));
+  return factor;
+}
+
+template <int kVectors>
+void sum_columns(const float* weights, int64_t count, const float* rows, int64_t row, float factor, float* out) {
+  const D d;
+  V acc[kVectors];
+  PTERON_UNROLL
+  for (int v = 0; v < kVectors; ++v) acc[v] = factor == 0.0f ? hn::Zero(d) : hn::Mul(hn::LoadU(d, out + v * kLanes), hn::Set(d, factor));
+  for (int64_t j = 0; j < count; ++j, rows += row) {
+    const V w = hn::Set(d, weights[j]);
+    PTERON_UNROLL
+    for (int v = 0; v < kVectors; ++v) acc[v] = hn::MulAdd(w, hn::LoadU(d, rows + v * kLanes), acc[v]);
+  }
+  PTERON_UNROLL
+  for (int v = 0; v < kVectors; ++v) hn::StoreU(acc[v], d, out + v * kLanes);
+}
+
+void sum_rows(const float* weights, int64_t count, const float* rows, int64_t row, int64_t columns, float factor, float* out) {
+  int64_t c = 0;
+  for (; c + 8 * kLanes <= columns; c += 8 * kLanes) sum_columns<8>(weights, count, rows + c, row, factor, out + c);
+  for (; c + 4 * kLanes <= columns; c += 4 * kLanes) sum_columns<4>(weights, count, rows + c, row, factor, out + c);
+  for (; c + kLanes <= columns; c += kLanes) sum_columns<1>(weights, count, rows + c, row, factor, out + c);
+  for (; c < columns; ++c) {
+    float sum = factor == 0.0f ? 0.0f : out[c] * factor;
+    for (int64_t j = 0; j < count; ++j) sum += weights[j] * rows[j * row + c];
+    out[c] = sum;
+  }
+}
+
+AttentionSet make_attention() {
+  return {kQueries, scores, add_masks, hide_later, exponentials, values, pack, dots, exponentials_row, sum_rows, transpose};
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace pteron::cpu

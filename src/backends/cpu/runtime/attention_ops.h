@@ -39,6 +39,14 @@ struct AttentionSet {
   void (*exponentials)(const AttentionBlock&) = nullptr;
   /// out = out * factor + scores^T x values.
   void (*values)(const AttentionBlock&) = nullptr;
+  /// Panels as `values` wants them: columns of `count` rows in groups of `queries`, missing ones 0. Rows lie `row` elements apart.
+  void (*pack)(const float* from, int64_t row, int64_t count, int64_t columns, float* to) = nullptr;
+  /// One query: scores[j] = query . key j for `count` keys.
+  void (*dots)(const float* query, int64_t width, const float* keys, int64_t key_row, int64_t count, float* scores) = nullptr;
+  /// One query: scores become exp(score - the largest so far); *top and *sum are updated. Returns what earlier results are multiplied with.
+  float (*exponentials_row)(float* scores, int64_t count, float* top, float* sum) = nullptr;
+  /// One query: out[c] = out[c] * factor + sum over j of weights[j] * row j [c].
+  void (*sum_rows)(const float* weights, int64_t count, const float* rows, int64_t row, int64_t columns, float factor, float* out) = nullptr;
   /// to[c * to_row + r] = from[r * from_row + c] * scale for r < rows, c < columns.
   void (*transpose)(const float* from, int64_t from_row, int64_t rows, int64_t columns, float scale, float* to, int64_t to_row) = nullptr;
 };

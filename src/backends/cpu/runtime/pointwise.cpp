@@ -23,6 +23,9 @@ using runtime::Value;
 
 constexpr int64_t kBlock = 512;
 constexpr int kMaxRegisters = 24;
+/// Results of this size do not stay in the first two caches, of that size not in the last one.
+constexpr int64_t kPrefetchBytes = 128 << 10;
+constexpr int64_t kStreamBytes = 12 << 20;
 /// Elements times instructions worth a thread.
 constexpr int64_t kGrain = 1 << 17;
 
@@ -194,6 +197,8 @@ struct Space {
   int64_t block_rows = 1;      ///< rows of the innermost dim in a block
   int64_t block_columns = 1;
   int64_t column_blocks = 1, row_blocks = 1;
+  bool prefetches = false;     ///< more than the caches hold
+  bool streams = false;        ///< the result is large: it goes past the caches
   int64_t outer = 1;           ///< indices of the dims outside the two innermost
   int64_t rows() const { return rank > 1 ? size[rank - 2] : 1; }
   int64_t columns() const { return size[rank - 1]; }
@@ -366,15 +371,33 @@ class Runner {
     const bool direct = out.convert == nullptr && is_run(out, block);
     const size_t n = static_cast<size_t>(block.elements());
     const size_t last = program_.code.size() - 1;
+    const bool streams = direct && space_.streams;
     for (size_t i = 0; i <= last; ++i) {
       const Instruction& in = program_.code[i];
-      float* target = i == last && direct ? reinterpret_cast<float*>(to) : register_at(in.target);
+      float* target = i == last && direct && !streams ? reinterpret_cast<float*>(to) : register_at(in.target);
+      if (space_.prefetches) prefetch(i, last + 1, n, direct && !streams ? to : nullptr);
       in.fn(operand(in.operands[0]), operand(in.operands[1]), operand(in.operands[2]), in.value, target, n);
     }
-    if (!direct) store(block, register_at(program_.code[last].target), to);
+    if (streams) {
+      pointwise_set().stream(register_at(program_.code[last].target), reinterpret_cast<float*>(to), n);
+    } else if (!direct) {
+      store(block, register_at(program_.code[last].target), to);
+    }
   }
 
  private:
+  /// Asks for a part of what the next block reads and writes: instructions that compute leave the memory idle otherwise.
+  void prefetch(size_t part, size_t parts, size_t n, std::byte* out) const {
+    constexpr size_t kLine = 64;
+    const size_t lines = n * sizeof(float) / kLine, from = lines * part / parts, end = lines * (part + 1) / parts;
+    for (int i = 0; i < space_.input_count; ++i) {
+      if (!direct_[i]) continue;
+      const auto* next = reinterpret_cast<const std::byte*>(inputs_[i] + n);
+      for (size_t line = from; line < end; ++line) __builtin_prefetch(next + line * kLine, 0, 3);
+    }
+    for (size_t line = from; out != nullptr && line < end; ++line) __builtin_prefetch(out + n * sizeof(float) + line * kLine, 1, 3);
+  }
+
   float* register_at(int index) { return registers_ + index * kBlock; }
   const float* operand(const Operand& o) { return o.kind == Operand::Kind::kInput ? inputs_[o.index] : register_at(std::max(o.index, 0)); }
   int64_t row_stride(const Access& a) const { return space_.rank > 1 ? a.stride[space_.rank - 2] : 0; }
@@ -387,7 +410,8 @@ class Runner {
   const float* load(int i, const Block& block) {
     const Access& a = space_.inputs[i];
     const std::byte* from = first_of(space_, a, block);
-    if (a.convert == nullptr && is_run(a, block)) return reinterpret_cast<const float*>(from);
+    direct_[i] = a.convert == nullptr && is_run(a, block);
+    if (direct_[i]) return reinterpret_cast<const float*>(from);
     const int64_t step = row_stride(a), column = column_stride(a);
     float* to = staged_ + i * kBlock;
     // The same bytes again: rows that repeat, or one value for all.
@@ -425,6 +449,7 @@ class Runner {
   const PointwiseState& program_;
   const Space& space_;
   const float* inputs_[kMaxPointwiseInputs] = {};
+  bool direct_[kMaxPointwiseInputs] = {};
   Staged what_[kMaxPointwiseInputs];
   alignas(64) float registers_[kMaxRegisters * kBlock];
   alignas(64) float staged_[kMaxPointwiseInputs * kBlock];
@@ -454,11 +479,14 @@ Status pointwise_out(KernelContext& context, const Tensor& self, TensorList othe
   for (const Value* item : others) PTERON_TRY(access(item->tensor, sizes, false, &space.inputs[space.input_count++]));
   merge_dims(space, sizes);
   choose_blocks(space);
+  space.prefetches = out.numel() * 4 >= kPrefetchBytes;
+  space.streams = out.numel() * 4 >= kStreamBytes && space.block_columns % 16 == 0;
   const int64_t blocks = space.outer * space.row_blocks * space.column_blocks;
   const int64_t work = space.block_rows * space.block_columns * static_cast<int64_t>(program.code.size() + 2);
   const auto run = [&](int64_t begin, int64_t end) {
     Runner runner(program, space);
     for (int64_t i = begin; i < end; ++i) runner.run(i);
+    if (space.streams) pointwise_set().flush();
   };
   const int64_t grain = std::max<int64_t>(1, kGrain / work);
   if (blocks <= grain) {

@@ -1,6 +1,9 @@
 // The instructions of pointwise programs in Highway: compiled for the baseline and for AVX-512, chosen at run time.
 #include "backends/cpu/runtime/pointwise_ops.h"
 
+#include <cstdint>
+
+#include <hwy/cache_control.h>
 #include <hwy/detect_targets.h>
 #undef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (HWY_AVX3_DL | HWY_SSSE3 | HWY_SSE4)
@@ -130,8 +133,24 @@ void put(PointwiseSet* set, PointwiseOp op) {
   if constexpr (kOperands == 3) set->plain[at] = map3<F>;
 }
 
+void stream(const float* from, float* to, size_t n) {
+  const D d;
+  const size_t step = hn::Lanes(d);
+  size_t i = 0;
+  // Up to an address that vectors may be streamed to.
+  while (i < n && (reinterpret_cast<uintptr_t>(to + i) % (step * sizeof(float))) != 0) {
+    to[i] = from[i];
+    ++i;
+  }
+  for (; i + step <= n; i += step) hn::Stream(hn::LoadU(d, from + i), d, to + i);
+  for (; i < n; ++i) to[i] = from[i];
+}
+void flush() { hwy::FlushStream(); }
+
 PointwiseSet make_pointwise() {
   PointwiseSet set;
+  set.stream = stream;
+  set.flush = flush;
 #define POINTWISE(name, operands) put<F_##name, operands>(&set, PointwiseOp::k_##name);
 #include "backends/cpu/pointwise_ops.inc"
 #undef POINTWISE

@@ -22,6 +22,9 @@ struct PointwiseSet {
   PointwiseFn plain[kPointwiseOps] = {};
   PointwiseFn right_value[kPointwiseOps] = {};  ///< op(a[i], value)
   PointwiseFn left_value[kPointwiseOps] = {};   ///< op(value, b[i])
+  /// Copies n floats past the caches; other threads see them after flush().
+  void (*stream)(const float* from, float* to, size_t n) = nullptr;
+  void (*flush)() = nullptr;
 };
 const PointwiseSet& pointwise_set();
 

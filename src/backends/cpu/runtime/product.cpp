@@ -5,16 +5,14 @@
 #include <cmath>
 #include <cstring>
 
+#include "backends/cpu/runtime/pointwise_ops.h"
 #include "backends/cpu/runtime/tile.h"
 #include "base/checked_math.h"
 #include "base/str_cat.h"
-#include "ops/math.h"
 #include "tensor/dim_math.h"
 
 namespace pteron::cpu {
 namespace {
-
-namespace math = ops::math;
 
 // Weights up to this size stay in the second-level cache while small blocks of rows pass by; larger ones are streamed once per large block.
 constexpr int64_t kCachedWeightBytes = 192 << 10;
@@ -26,30 +24,20 @@ constexpr int64_t kGatherColumns = 128;
 // Below this many multiplications a second thread costs more than it saves.
 constexpr double kThreadGrain = 1 << 17;
 
-template <float (*fn)(float)>
+/// An instruction of pointwise programs on a run of results.
+template <PointwiseOp op>
 void map_run(float* values, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) values[i] = fn(values[i]);
+  pointwise_set().plain[static_cast<size_t>(op)](values, nullptr, nullptr, 0, values, static_cast<size_t>(count));
 }
-
-inline float gelu(float x) { return x * 0.5f * (1.0f + math::erf(x * 0.70710678118654752440f)); }
-inline float gelu_tanh(float x) { return 0.5f * x * (1.0f + math::tanh(0.79788456080286535588f * (x + 0.044715f * x * x * x))); }
-inline float silu(float x) { return x / (1.0f + math::exp(-x)); }
-inline float six(float x) {
-  x = x < 0.0f ? 0.0f : x;
-  return x > 6.0f ? 6.0f : x;
-}
-inline float hardswish(float x) { return x * six(x + 3.0f) / 6.0f; }
-inline float hardsigmoid(float x) { return six(x + 3.0f) / 6.0f; }
-inline float sigmoid(float x) { return math::sigmoid(x); }
-inline float tanh(float x) { return math::tanh(x); }
 
 struct Named {
   std::string_view name;
   void (*function)(float*, int64_t);
 };
 constexpr Named kFunctions[] = {
-    {"gelu", map_run<gelu>},           {"gelu_tanh", map_run<gelu_tanh>}, {"silu", map_run<silu>}, {"hardswish", map_run<hardswish>},
-    {"hardsigmoid", map_run<hardsigmoid>}, {"sigmoid", map_run<sigmoid>},     {"tanh", map_run<tanh>},
+    {"gelu", map_run<PointwiseOp::k_gelu>},           {"gelu_tanh", map_run<PointwiseOp::k_gelu_tanh>},     {"silu", map_run<PointwiseOp::k_silu>},
+    {"hardswish", map_run<PointwiseOp::k_hardswish>}, {"hardsigmoid", map_run<PointwiseOp::k_hardsigmoid>}, {"sigmoid", map_run<PointwiseOp::k_sigmoid>},
+    {"tanh", map_run<PointwiseOp::k_tanh>},
 };
 
 /// A part of the depth: whole taps, or a piece of one.
