@@ -14,8 +14,9 @@
 namespace pteron {
 
 namespace runtime {
+struct MethodState;
 struct Value;
-}
+}  // namespace runtime
 
 /// One entry of a delegate's compile specs.
 struct DelegateSetting {
@@ -46,8 +47,11 @@ struct DelegateLoad {
 class Delegate {
  public:
   virtual ~Delegate() = default;
-  /// Runs it. args: the inputs, then the outputs, which it resizes and fills. (runtime/value.h)
+  /// Runs it. args: the inputs, then the outputs, which it resizes and fills (runtime/value.h). A value may stand among both: a mutable
+  /// buffer that the payload updates where it lies.
   virtual Status execute(std::span<runtime::Value* const> args) = 0;
+  /// The method inside, for profiles, if the payload is a program; null otherwise.
+  virtual runtime::MethodState* payload() { return nullptr; }
 };
 
 /// A backend that can load payloads with its id.

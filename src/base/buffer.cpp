@@ -12,7 +12,16 @@ namespace pteron {
 
 namespace {
 constexpr uint64_t kLargest = uint64_t{1} << 47;  // the address space of a process
+constexpr uint64_t kLargePage = 2 << 20;
+
+/// Asks for large pages where they fit: a tenth of the time to touch memory first, and fewer misses of the address cache later.
+void prefer_large_pages(void* data, uint64_t size_bytes) {
+  if (size_bytes < 2 * kLargePage) return;
+  const uint64_t address = reinterpret_cast<uintptr_t>(data), begin = (address + kLargePage - 1) / kLargePage * kLargePage;
+  const uint64_t end = (address + size_bytes) / kLargePage * kLargePage;
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // a wish: errors do not matter
 }
+}  // namespace
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   if (this == &other) return *this;
@@ -41,6 +50,7 @@ Result<Buffer> Buffer::create(uint64_t size_bytes, size_t alignment) {
   buffer.data_ = static_cast<std::byte*>(std::aligned_alloc(alignment, padded));
   if (buffer.data_ == nullptr) return Status::out_of_memory();
   buffer.size_ = size_bytes;
+  prefer_large_pages(buffer.data_, padded);
   return buffer;
 }
 
@@ -54,6 +64,7 @@ Result<Buffer> Buffer::create_zeroed(uint64_t size_bytes, size_t alignment) {
     buffer.data_ = static_cast<std::byte*>(pages);
     buffer.size_ = size_bytes;
     buffer.mapped_ = true;
+    prefer_large_pages(pages, size_bytes);
     return buffer;
   }
   PTERON_ASSIGN(Buffer buffer, create(size_bytes, alignment));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backends/null/runtime/backend.h"
 #include "cli/session.h"
 #include "tensor/dtype.h"
 
@@ -14,6 +15,7 @@ LoadOptions load_options(const Arguments& arguments) {
   load.data_files = arguments.list("data");
   load.map = !arguments.flag("no-map");
   load.kernel_libraries = arguments.list("kernels");
+  load.delegates.push_back(&null::backend());
   load.threads = static_cast<int>(std::min<uint64_t>(arguments.count("threads", 0), 4096));
   return load;
 }

@@ -79,10 +79,19 @@ struct PhaseReport {
   uint64_t peak_bytes = 0;  ///< largest resident memory of the process so far
 };
 
+/// A group, compiled.
+struct GroupReport {
+  std::string backend;
+  uint64_t payload_bytes = 0;
+  uint64_t memory_bytes = 0;          ///< planned memory beside the call's arguments
+  std::vector<std::string> kernels;   ///< what runs inside; one entry a call
+};
+
 /// What the backends took of one method.
 struct MethodPartition {
   std::string method;
   partition::PartitionReport report;
+  std::vector<GroupReport> groups;
 };
 
 struct CompileReport {

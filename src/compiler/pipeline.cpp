@@ -175,14 +175,16 @@ Status check_all_taken(const MethodPartition& part) {
 Result<std::vector<backends::CompiledGroup>> compile_groups(const CompileOptions& options, const ir::Catalog& catalog, ir::Program& program, CompileReport& report) {
   std::vector<backends::CompiledGroup> compiled;
   if (options.backends.empty()) return compiled;
+  emit::ExternalKeys keys;
   for (const auto& method : program.methods) {
-    report.partitions.push_back({method->name, {}});
+    report.partitions.push_back({method->name, {}, {}});
     PTERON_ASSIGN(const std::vector<partition::Group> groups,
                   partition::partition(*method, options.backends, static_cast<uint32_t>(compiled.size()), &report.partitions.back().report));
     if (options.strict) PTERON_TRY(check_all_taken(report.partitions.back()));
     for (const partition::Group& group : groups) {
-      auto made = group.backend->compile(*group.method, {&catalog, options.alignment_bytes});
+      auto made = group.backend->compile(*group.method, {&catalog, options.alignment_bytes, &keys});
       if (!made.ok()) return std::move(made).status().with_context(str_cat("method ", method->name, ": backend ", group.backend->name()));
+      report.partitions.back().groups.push_back({std::string(group.backend->name()), made->payload.size(), made->memory_bytes, std::move(made->kernels)});
       compiled.push_back(std::move(made).value());
     }
   }

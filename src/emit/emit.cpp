@@ -15,7 +15,7 @@ Result<const ir::Op*> delegate_op(ir::Program& program) {
     if (op->name == kDelegateOp) return op.get();
   }
   auto op = std::make_unique<ir::Op>();
-  PTERON_ASSIGN(op->schema, ir::parse_schema(str_cat(kDelegateOp, "(Tensor[] inputs, SymInt[] numbers, int index) -> Tensor[]")));
+  PTERON_ASSIGN(op->schema, ir::parse_schema(str_cat(kDelegateOp, "(Tensor[] inputs, SymInt[] numbers, int index, int[] in_place) -> Tensor[]")));
   op->name = kDelegateOp;
   op->kernel = kDelegateOp;
   program.foreign_ops.push_back(std::move(op));
@@ -94,7 +94,7 @@ Result<Emitted> emit_program(const ir::Program& program, const EmitOptions& opti
 
 Result<Emitted> emit_methods(const ir::Program& program, std::span<const ir::Method* const> methods, const EmitOptions& options) {
   Emitted out;
-  ConstantPool pool(program);
+  ConstantPool pool(program, options.external_keys);
   PTERON_ASSIGN(const SharedStates shared, place_shared(program, options));
   for (const ir::Method* method : methods) {
     MethodReport report;

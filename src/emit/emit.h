@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/buffer.h"
@@ -24,23 +26,31 @@ enum class Profile : uint8_t {
   kExecutorch,  ///< only operators and features of the official runtime 1.5.1
 };
 
+/// What is known of constants that payloads keep outside, over all groups of a compilation: no constant is hashed or made twice.
+struct ExternalKeys {
+  std::unordered_map<uint32_t, std::string> keys;  ///< by ConstantId
+  uint64_t kept_bytes = 0;                         ///< of constants that were made for their key and kept for the file
+};
+
 struct EmitOptions {
   Profile profile = Profile::kPteron;
   uint64_t alignment_bytes = 64;  ///< of planned buffers
   /// Compiled groups by the index argument of their delegate nodes; blob i of the program must be the payload of group i.
   std::span<const format::DelegateSpec> delegates;
-  /// For payloads of our own CPU engine: constants of kExternalBytes and more are row-major named data of the program around, and results
-  /// are memory of the caller.
+  /// For payloads that are programs: constants of kExternalBytes and more are row-major named data of the program around, results are memory
+  /// of the caller, and mutated inputs are the caller's to write.
   bool is_payload = false;
   std::vector<std::string> shared_states = {};  ///< names of states that all methods keep in one arena (the second), at equal offsets
   std::function<bool(std::string_view kernel)> has_kernel = {};  ///< kernels that the profile's runtime has; null: no check
   const ir::Catalog* catalog = nullptr;  ///< views of the scatter operators; null: their results are never computed in place
+  ExternalKeys* external_keys = nullptr; ///< of a payload; null: keys are made anew
 };
 
 /// Smaller constants of a payload stay inside it.
 inline constexpr size_t kExternalBytes = 1024;
 
-/// The operator of a delegated group: tensors it reads, run-time numbers that its sizes need, its index in EmitOptions::delegates.
+/// The operator of a delegated group: tensors it reads, run-time numbers that its sizes need, its index in EmitOptions::delegates, and pairs
+/// (position among the tensors, position among the results) of results that are new values of a tensor and take its memory.
 inline constexpr std::string_view kDelegateOp = "pteron::delegate";
 /// The program's instance of it.
 Result<const ir::Op*> delegate_op(ir::Program& program);
@@ -57,7 +67,8 @@ struct MethodReport {
 /// A constant of a payload that the program around stores.
 struct ExternalConstant {
   std::string key;
-  format::Payload payload;          ///< row-major; borrows the constant's bytes
+  format::Payload payload;          ///< row-major; borrows the constant's bytes, or those of `made`
+  std::shared_ptr<const Buffer> made;  ///< bytes that the compiler computed
 };
 
 struct Emitted {

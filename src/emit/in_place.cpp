@@ -78,7 +78,7 @@ void MethodEmitter::bind(ValueId id, Placement place) {
 
 bool MethodEmitter::may_overwrite(uint32_t root) const {
   const Frame& frame = frames_.back();
-  if (root == kNoRoot || !roots_[root].planned) return false;
+  if (root == kNoRoot || !(roots_[root].planned || roots_[root].lent)) return false;
   if (frame.owned.contains(root)) return true;
   if (roots_[root].writable_input) return frames_.size() == 1;
   return root >= frame.first_root && !roots_[root].persistent && !roots_[root].before_call;  // callers may keep an input set

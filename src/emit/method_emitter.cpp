@@ -85,16 +85,47 @@ Result<uint32_t> ConstantPool::initial_state(ir::ConstantId id) {
   return static_cast<uint32_t>(initial_states.size());
 }
 
+namespace {
+
+/// True if the constant's bytes need not be computed or gathered.
+bool lies_in_file(const ir::Constant& c) {
+  if (c.data == nullptr) return c.numel() == 0;
+  const Sizes dense = contiguous_strides(c.sizes);
+  for (size_t d = 0; d < c.sizes.size(); ++d) {
+    if (c.sizes[d] != 1 && c.strides[d] != dense[d]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+// Bytes that were made for their key are kept for the file up to this sum; what is beyond is made again, so that memory stays bounded.
+constexpr uint64_t kKeptBytes = 32 << 20;
+
 Result<std::string> ConstantPool::external_key(ir::ConstantId id) {
-  const auto found = external_keys_.find(id.index);
-  if (found != external_keys_.end()) return found->second;
+  const auto found = keys_.keys.find(id.index);
+  if (found != keys_.keys.end() && listed_.contains(id.index)) return found->second;
   const ir::Constant& c = program_[id];
   std::vector<uint8_t> order(c.sizes.size());
   std::iota(order.begin(), order.end(), uint8_t{0});
-  PTERON_ASSIGN(format::Payload made, payload(id, order));
-  PTERON_ASSIGN(std::string key, format::weight_key(c.dtype, c.sizes, made));
-  external.push_back({key, std::move(made)});
-  external_keys_.emplace(id.index, key);
+  ExternalConstant constant;
+  PTERON_ASSIGN(constant.payload, payload(id, order));
+  listed_.insert(id.index);
+  if (found != keys_.keys.end()) {
+    constant.key = found->second;
+    external.push_back(std::move(constant));
+    return found->second;
+  }
+  if (!lies_in_file(c) && keys_.kept_bytes + constant.payload.size_bytes <= kKeptBytes) {
+    PTERON_ASSIGN(Buffer bytes, format::payload_bytes(constant.payload));
+    constant.made = std::make_shared<const Buffer>(std::move(bytes));  // shared: with the group's named data
+    constant.payload = format::Payload::borrow(constant.made->span());
+    keys_.kept_bytes += constant.payload.size_bytes;
+  }
+  PTERON_ASSIGN(constant.key, format::weight_key(c.dtype, c.sizes, constant.payload));
+  std::string key = constant.key;
+  keys_.keys.emplace(id.index, key);
+  external.push_back(std::move(constant));
   return key;
 }
 
@@ -238,7 +269,7 @@ Status MethodEmitter::emit_inputs() {
     // copied as well: the caller's bytes may be read-only.
     const bool mutated = std::any_of(method_.graph.input_mutations.begin(), method_.graph.input_mutations.end(),
                                      [&](const ir::InputMutation& m) { return m.input == i; });
-    const bool planned = mutated || options_.profile == Profile::kExecutorch;
+    const bool planned = (mutated && !options_.is_payload) || options_.profile == Profile::kExecutorch;
     if (planned) spec.allocation = format::Allocation{};
     const int32_t slot = add_value(std::move(spec));
     plan_.inputs.push_back(slot);
@@ -250,7 +281,9 @@ Status MethodEmitter::emit_inputs() {
   }
   for (const ir::InputMutation& mutation : method_.graph.input_mutations) {
     const ValueId id = method_.graph.inputs[mutation.input].value;
-    roots_[scopes_.back().at(id.index).root].writable_input = true;
+    Root& root = roots_[scopes_.back().at(id.index).root];
+    root.writable_input = true;
+    root.lent = !root.planned;
     want(ir::Arg(mutation.result), scopes_.back().at(id.index));
   }
   return ok_status();
@@ -502,20 +535,53 @@ Status MethodEmitter::emit_delegate(const ir::Graph& graph, const ir::Node& node
     PTERON_ASSIGN(const int32_t value, tensor_value(graph, id));
     tensors.push_back(value);
   }
+  std::unordered_map<size_t, Placement> updates;  // by result
+  const std::vector<int64_t> pairs = view.integers("in_place");
+  for (size_t p = 0; p + 1 < pairs.size(); p += 2) {
+    const auto input = static_cast<size_t>(pairs[p]), output = static_cast<size_t>(pairs[p + 1]);
+    PTERON_ASSIGN(Placement place, place_update(graph, inputs, input, node.outputs[output]));
+    tensors[input] = place.value;
+    in_place_calls_.push_back({place.root, {0, static_cast<int32_t>(input), static_cast<int32_t>(tensors.size() + args.size() + output)}});
+    updates.emplace(output, std::move(place));
+  }
+  for (const ValueId id : inputs) touch(scopes_.back().contains(id.index) ? scopes_.back().at(id.index).root : kNoRoot);  // a copy is an instruction too
   args.insert(args.begin(), tensors.begin(), tensors.end());
   std::vector<int32_t> outs;
-  for (const ValueId id : node.outputs) {
-    PTERON_ASSIGN(Placement place, new_planned(graph[id].type, "its result"));
+  for (size_t k = 0; k < node.outputs.size(); ++k) {
+    const ValueId id = node.outputs[k];
+    const auto update = updates.find(k);
+    Placement place;
+    if (update != updates.end()) {
+      place = update->second;
+    } else {
+      PTERON_ASSIGN(place, new_planned(graph[id].type, "its result"));
+    }
+    touch(place.root);
     outs.push_back(place.value);
     bind(id, std::move(place));
   }
   args.insert(args.end(), outs.begin(), outs.end());
+  for (size_t p = in_place_calls_.size() - updates.size(); p < in_place_calls_.size(); ++p) in_place_calls_[p].argument.instruction = static_cast<int32_t>(position());
   format::DelegateSpec spec = options_.delegates[index];
   spec.blob = static_cast<uint32_t>(index);
   plan_.instructions.push_back(format::DelegateCall{static_cast<int32_t>(plan_.delegates.size()), std::move(args)});
   plan_.delegates.push_back(std::move(spec));
   for (size_t k = 0; k < outs.size(); ++k) define_symbols(graph[node.outputs[k]].type, outs[k]);
   return ok_status();
+}
+
+Result<Placement> MethodEmitter::place_update(const ir::Graph& graph, const std::vector<ValueId>& inputs, size_t input, ValueId out) {
+  PTERON_ASSIGN(const Placement place, placement(graph, inputs[input]));
+  bool shared = false;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (i == input) continue;
+    PTERON_ASSIGN(const Placement other, placement(graph, inputs[i]));
+    shared = shared || other.root == place.root;
+  }
+  const bool is_own = !shared && is_dense(place.layout) && graph[inputs[input]].type.sizes == graph[out].type.sizes && may_overwrite(place.root) &&
+                      is_dead_after(graph, place.root, out, place.layout);
+  if (is_own) return place;
+  return clone_of(place, graph[inputs[input]].type);
 }
 
 Result<Placement> MethodEmitter::clone_of(const Placement& from, const TensorType& type) {
@@ -601,8 +667,12 @@ Status MethodEmitter::emit_outputs() {
         PTERON_ASSIGN(value, expr_value(graph[*id].scalar));
       } else {
         const auto old = old_values_.find(id->index);
+        const auto mutation = std::find_if(graph.input_mutations.begin(), graph.input_mutations.end(), [&](const ir::InputMutation& m) { return m.result == *id; });
         Placement place;
-        if (old != old_values_.end()) {
+        if (options_.is_payload && mutation != graph.input_mutations.end()) {
+          // The caller gives one tensor for both: the result may only go there once nobody reads the old value, and is there by now.
+          place = scopes_.back().at(graph.inputs[mutation->input].value.index);
+        } else if (old != old_values_.end()) {
           place = old->second;
         } else {
           PTERON_ASSIGN(place, placement(graph, *id));

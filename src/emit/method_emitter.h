@@ -21,7 +21,8 @@ namespace pteron::emit {
 /// Constants of the whole program, shared by its methods.
 class ConstantPool {
  public:
-  explicit ConstantPool(const ir::Program& program) : program_(program) {}
+  /// keys: of external constants; null: its own.
+  explicit ConstantPool(const ir::Program& program, ExternalKeys* keys = nullptr) : program_(program), keys_(keys == nullptr ? own_keys_ : *keys) {}
   /// Index (from 1) in ProgramSpec::constants of a constant stored in `dim_order`.
   Result<uint32_t> constant(ir::ConstantId id, const std::vector<uint8_t>& dim_order);
   /// Index (from 1) in ProgramSpec::initial_states; 0 if all its bytes are zero (planned memory starts as zeros).
@@ -36,8 +37,10 @@ class ConstantPool {
  private:
   Result<format::Payload> payload(ir::ConstantId id, const std::vector<uint8_t>& dim_order) const;
   const ir::Program& program_;
+  ExternalKeys own_keys_;
+  ExternalKeys& keys_;
   std::map<std::pair<uint32_t, std::vector<uint8_t>>, uint32_t> constant_index_;
-  std::unordered_map<uint32_t, std::string> external_keys_;
+  std::set<uint32_t> listed_;  // constants in `external`
 };
 
 /// Memory that one or several tensor values live in.
@@ -50,6 +53,7 @@ struct Root {
   uint32_t first = 0, last = 0;
   bool before_call = false;     ///< a planned input: its bytes are there before the first instruction
   bool used = false;
+  bool lent = false;            ///< an input of a payload that the call may write where it lies
   bool shared = false;          ///< a state in the arena that methods share, at shared_offset
   uint64_t shared_offset = 0;
 };
@@ -92,6 +96,8 @@ class MethodEmitter {
   Status emit_view(const ir::Graph& graph, const ir::Node& node);
   Status emit_call(const ir::Graph& graph, const ir::Node& node);
   Status emit_delegate(const ir::Graph& graph, const ir::Node& node);
+  /// The memory that a delegate's tensor input and its result `out` share: the input's own if nobody reads its old bytes, else a copy.
+  Result<Placement> place_update(const ir::Graph& graph, const std::vector<ir::ValueId>& inputs, size_t input, ir::ValueId out);
   Status emit_write_backs();
   Status emit_outputs();
   /// Payloads: results that no other value shares get no planned memory.
@@ -226,6 +232,11 @@ class MethodEmitter {
   std::unordered_map<uint32_t, Placement> swapped_;     // copies of overwritten values that are new values elsewhere
   std::unordered_map<size_t, Placement> moved_carries_;
   std::vector<uint32_t> output_roots_;
+  struct InPlaceCall {
+    uint32_t root;
+    format::InPlaceArgument argument;
+  };
+  std::vector<InPlaceCall> in_place_calls_;  // of delegates
   std::vector<format::SourceLineMeta> source_lines_;
   std::string current_;  // "node conv (net.py:3)" for messages
 };

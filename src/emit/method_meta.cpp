@@ -149,7 +149,11 @@ format::MethodMeta MethodEmitter::describe() {
   for (const ir::State& state : graph.states) {
     const int32_t value = scopes_.front().at(state.value.index).value;
     const bool initialized = std::get<format::TensorSpec>(plan_.values[static_cast<size_t>(value)]).data_index != 0;
-    meta.mutable_buffers.push_back({state.name, value, initialized, {}});
+    std::vector<format::InPlaceArgument> in_place;
+    for (const InPlaceCall& call : in_place_calls_) {
+      if (call.root == scopes_.front().at(state.value.index).root) in_place.push_back(call.argument);
+    }
+    meta.mutable_buffers.push_back({state.name, value, initialized, std::move(in_place)});
   }
   meta.source_lines = std::move(source_lines_);
   return meta;

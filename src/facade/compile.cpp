@@ -25,7 +25,8 @@ Status check(const CompileSettings& settings) {
   if (twice != names.end()) return invalid(str_cat("two methods named '", *twice, "'"));
   const bool wants_backend = std::any_of(settings.backends.begin(), settings.backends.end(), [](const std::string& name) { return name != "portable"; });
   if (wants_backend && settings.profile == CompileProfile::kExecutorch) return invalid("the official runtime has none of our backends: expected none with kExecutorch");
-  if (settings.strict && !wants_backend) return invalid("strict expects a backend that takes all nodes, found none");
+  const bool has_default = settings.backends.empty() && settings.profile == CompileProfile::kPteron;
+  if (settings.strict && !wants_backend && !has_default) return invalid("strict expects a backend that takes all nodes, found none");
   return facade::check_alignment(settings.alignment_bytes);
 }
 
@@ -47,7 +48,7 @@ Result<CompileSummary> compile_into(const CompileSettings& settings, ByteSink& s
   options.strict = settings.strict;
   options.log = settings.log;
   PTERON_ASSIGN(const facade::Toolchain toolchain, facade::Toolchain::create(settings.kernel_libraries, settings.threads));
-  PTERON_ASSIGN(options.backends, toolchain.backends(settings.backends));
+  PTERON_ASSIGN(options.backends, toolchain.backends(settings.backends.empty() ? facade::default_backends(options.profile) : settings.backends));
   PTERON_ASSIGN(compiler::CompileReport report, compiler::compile(options, toolchain.environment(), sink));
   CompileSummary summary;
   for (const auto& method : report.methods) summary.methods.push_back({method.name, method.arena_bytes, method.lower_bound_bytes, method.instruction_count});

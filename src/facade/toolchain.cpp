@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "backends/cpu/aot/backend.h"
+#include "backends/null/aot/backend.h"
 #include "base/str_cat.h"
 #include "compiler/user_ops.h"
 #include "ops/catalog.h"
@@ -32,9 +33,18 @@ Result<Toolchain> Toolchain::create(const std::vector<std::string>& libraries, i
   made.pool_ = make_thread_pool(threads);
   made.evaluator_ = std::make_unique<interp::Evaluator>(ops::portable_kernels(), *made.pool_);
   made.environment_.evaluator = made.evaluator_.get();
-  PTERON_ASSIGN(std::unique_ptr<backends::Backend> cpu, cpu::make_backend(made.environment_.has_kernel));
+  // Payloads do not see users' libraries: their operators stay outside.
+  const auto has_kernel = [](std::string_view kernel) { return ops::portable_kernels().find(kernel) != nullptr || runtime::prim_kernels().find(kernel) != nullptr; };
+  PTERON_ASSIGN(std::unique_ptr<backends::Backend> cpu, cpu::make_backend(has_kernel));
   made.backends_.push_back(std::move(cpu));
+  made.backends_.push_back(null::make_backend(null::Take::kNothing, has_kernel));
+  made.backends_.push_back(null::make_backend(null::Take::kEverything, has_kernel));
   return made;
+}
+
+std::vector<std::string> default_backends(compiler::Profile profile) {
+  if (profile == compiler::Profile::kExecutorch) return {};
+  return {"cpu"};
 }
 
 Result<std::vector<const backends::Backend*>> Toolchain::backends(const std::vector<std::string>& names) const {

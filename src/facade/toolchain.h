@@ -41,6 +41,9 @@ class Toolchain {
   compiler::Environment environment_;
 };
 
+/// What a program is compiled for if its user names no backend: the CPU engine, or nothing where the official runtime loads the file.
+std::vector<std::string> default_backends(compiler::Profile profile);
+
 /// A FileWriter that is created at the first byte, so that a failed compilation touches nothing.
 class LazyFile final : public ByteSink {
  public:

@@ -26,12 +26,15 @@ struct BackendShare {
   std::string backend;
   uint32_t nodes = 0;
   uint32_t groups = 0;
+  double seconds = 0;  ///< estimated (partition/cost.h)
 };
 
 struct PartitionReport {
   std::vector<BackendShare> shares;   ///< in the order of the backends
   uint32_t nodes_outside = 0;         ///< nodes that no backend took; views that only rename bytes do not count
+  double seconds_outside = 0;         ///< estimated time of nodes outside
   std::vector<Refusal> refusals;      ///< of the last backend asked, most frequent first
+  uint64_t steps = 0;                 ///< operands and edges looked at: what the time grows with
 };
 
 /// Whether a backend takes a node; control flow, run-time checks and nodes with results that are no tensors are never offered.
@@ -43,11 +46,23 @@ struct Group {
   std::unique_ptr<ir::Method> method;  ///< lives in the same ir::Program
 };
 
+/// A group that the caller asks for.
+struct GivenGroup {
+  std::string name;
+  const backends::Backend* backend = nullptr;
+  std::vector<ir::NodeId> nodes;
+};
+
 /// Replaces what the backends take by delegate nodes (emit::kDelegateOp); group i of the result belongs to the node whose index argument is
 /// first_index + i. Nodes inside regions are left alone.
 /// Requires: functional dialect; a verified graph. Groups never depend on each other in a cycle; a node is in one group at most; a group
 /// that reads nothing but constants stays outside. Linear in nodes and edges, but for the final sort.
 /// Errors: kInternal (our own bug).
 Result<std::vector<Group>> partition(ir::Method& method, std::span<const backends::Backend* const> backends, uint32_t first_index, PartitionReport* report);
+
+/// The same with groups that the caller chose; a group that reads nothing but constants stays outside. The report has one share a group.
+/// Errors: kInvalidInput (a node twice, or not in the method's order; groups that would wait for each other, with both names),
+///         kUnsupported (a node that the backend does not take, with its reason).
+Result<std::vector<Group>> partition_given(ir::Method& method, std::span<const GivenGroup> given, uint32_t first_index, PartitionReport* report);
 
 }  // namespace pteron::partition

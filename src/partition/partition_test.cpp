@@ -125,16 +125,111 @@ TEST(Partition, NumbersThatNoTensorGivesAreInputs) {
   EXPECT_EQ(inner[inner.inputs[1].value].kind, ir::ValueKind::kScalar);
 }
 
-TEST(Partition, LongChainsOfAlternatingOwners) {
+/// Partitions a chain of `pairs` nodes inside and as many outside; gives the steps that it took.
+uint64_t steps_of_chain(size_t pairs) {
   TestGraph t;
   const ValueId x = t.input("x", {4});
   ValueId at = x;
-  constexpr int kPairs = 10000;
-  for (int i = 0; i < kPairs; ++i) at = t.builder.op("aten::add.Tensor", {t.builder.op("aten::relu", {at}), x});
+  for (size_t i = 0; i < pairs; ++i) at = t.builder.op("aten::add.Tensor", {t.builder.op("aten::relu", {at}), x});
   t.graph.outputs = {at};
   const Taking backend("b", {"aten::relu"});
-  EXPECT_EQ(run(t, {&backend}).groups.size(), static_cast<size_t>(kPairs));
-  EXPECT_EQ(t.graph.order.size(), static_cast<size_t>(2 * kPairs));
+  const Parted parted = run(t, {&backend});
+  EXPECT_EQ(parted.groups.size(), pairs);
+  EXPECT_EQ(t.graph.order.size(), 2 * pairs);
+  return parted.report.steps;
+}
+
+TEST(Partition, GrowsLinearly) {
+  const uint64_t half = steps_of_chain(5000), whole = steps_of_chain(10000);
+  EXPECT_GE(half, 10000u);
+  EXPECT_LE(whole, 2 * half + 16);
+}
+
+TEST(Partition, TheNewValueOfABufferTakesItsPlace) {
+  TestGraph t;
+  const ValueId x = t.input("x", {4}), start = t.buffer("start", {4});
+  const ValueId cache = t.graph.add_tensor(ir::contiguous_type(DType::kFloat32, {4}), "cache");
+  const ValueId next = t.builder.op("aten::mul.Tensor", {cache, x});
+  t.graph.states.push_back({"cache", cache, next, t.graph[start].constant});
+  t.graph.outputs = {t.builder.op("aten::relu", {next})};
+  const Taking backend("b", {"aten::mul.Tensor", "aten::relu"});
+  const Parted parted = run(t, {&backend});
+  ASSERT_EQ(parted.groups.size(), 1u);
+  const ir::Graph& inner = parted.groups[0].method->graph;
+  ASSERT_EQ(inner.input_mutations.size(), 1u);
+  const ir::Node& call = t.graph[t.graph.order[0]];
+  const ir::NodeView view(t.graph, *call.op, call.args);
+  const std::vector<int64_t> pairs = view.integers("in_place");
+  ASSERT_EQ(pairs.size(), 2u);
+  EXPECT_EQ(view.values("inputs")[static_cast<size_t>(pairs[0])], cache);
+  EXPECT_EQ(call.outputs[static_cast<size_t>(pairs[1])], next);
+  EXPECT_EQ(inner.input_mutations[0].input, static_cast<uint32_t>(pairs[0]));
+  EXPECT_EQ(std::get<ValueId>(inner.outputs[static_cast<size_t>(pairs[1])]), inner.input_mutations[0].result);
+}
+
+TEST(Partition, SharesOfTheEstimatedTime) {
+  TestGraph t;
+  const ValueId x = t.input("x", {1 << 20});
+  t.graph.outputs = {t.builder.op("aten::add.Tensor", {t.builder.op("aten::relu", {x}), x})};
+  const Taking backend("b", {"aten::relu"});
+  const Parted parted = run(t, {&backend});
+  const double inside = parted.report.shares[0].seconds, outside = parted.report.seconds_outside;
+  EXPECT_GT(inside, 0);
+  EXPECT_NEAR(outside / inside, 1.5, 0.01);  // three tensors are moved against two
+}
+
+/// A value that goes into a group, out and in again: `first` and `last` can be no group.
+struct Given {
+  TestGraph t;
+  ValueId first, middle, last;
+  Given() {
+    const ValueId x = t.input("x", {4});
+    first = t.builder.op("aten::relu", {x});
+    middle = t.builder.op("aten::add.Tensor", {first, x});
+    last = t.builder.op("aten::mul.Tensor", {middle, first});
+    t.graph.outputs = {last};
+  }
+  Status part(std::vector<GivenGroup> groups) {
+    PartitionReport report;
+    return partition_given(*t.program.methods[0], groups, 0, &report).status();
+  }
+  ir::NodeId node(ValueId id) { return t.graph[id].producer; }
+};
+
+TEST(PartitionGiven, GroupsThatWaitForEachOtherAreRefusedWithBothNames) {
+  const Taking all("b", {"aten::relu", "aten::add.Tensor", "aten::mul.Tensor"});
+  Given given;
+  const Status status = given.part({{"outer", &all, {given.node(given.first), given.node(given.last)}}, {"inner", &all, {given.node(given.middle)}}});
+  EXPECT_EQ(status.code(), Code::kInvalidInput);
+  EXPECT_NE(status.message().find("outer"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("inner"), std::string::npos) << status.message();
+}
+
+TEST(PartitionGiven, AGroupThatWaitsForItselfIsRefused) {
+  const Taking all("b", {"aten::relu", "aten::add.Tensor", "aten::mul.Tensor"});
+  Given given;
+  const Status status = given.part({{"outer", &all, {given.node(given.first), given.node(given.last)}}});
+  EXPECT_EQ(status.code(), Code::kInvalidInput);
+  EXPECT_NE(status.message().find("outer would wait for itself through [add"), std::string::npos) << status.message();
+}
+
+TEST(PartitionGiven, GroupsAreTakenAsTheyAre) {
+  const Taking all("b", {"aten::relu", "aten::add.Tensor", "aten::mul.Tensor"});
+  Given given;
+  PartitionReport report;
+  const GivenGroup groups[] = {{"last", &all, {given.node(given.last)}}, {"front", &all, {given.node(given.first), given.node(given.middle)}}};
+  const auto made = partition_given(*given.t.program.methods[0], groups, 0, &report);
+  ASSERT_TRUE(made.ok());
+  EXPECT_EQ(made->size(), 2u);
+  EXPECT_TRUE(ir::verify(given.t.graph, ir::Dialect::kFunctional).ok());
+}
+
+TEST(PartitionGiven, WrongNodesAreRefused) {
+  const Taking none("b", {"aten::relu"});
+  Given given;
+  EXPECT_EQ(given.part({{"g", &none, {given.node(given.middle)}}}).code(), Code::kUnsupported);
+  Given again;
+  EXPECT_EQ(again.part({{"g", &none, {again.node(again.first)}}, {"h", &none, {again.node(again.first)}}}).code(), Code::kInvalidInput);
 }
 
 }  // namespace

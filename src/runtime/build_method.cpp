@@ -57,6 +57,7 @@ class MethodBuilder {
     bool view_target = false;
     bool move_target = false;
     bool scalar_target = false;
+    bool written = false;  // the last argument of a kernel call
   };
 
   const wire::pte::EValue& value_at(size_t index) const { return *plan_.values()->Get(static_cast<uint32_t>(index)); }
@@ -130,8 +131,11 @@ class MethodBuilder {
     const auto* call = instruction.instr_args_as_KernelCall();
     if (call == nullptr || count_of(call->args()) == 0) return;
     const std::string name = operator_name(*call);
-    if (prim_kernels().find(name) == nullptr) return;
     const std::span<const int32_t> args = items_of(call->args());
+    if (prim_kernels().find(name) == nullptr) {
+      mark_written(args.back());
+      return;
+    }
     switch (prim_effect(name)) {
       case PrimEffect::kNone: return;
       case PrimEffect::kView:
@@ -142,6 +146,13 @@ class MethodBuilder {
         mark_out(args.back(), false);
         return;
     }
+  }
+
+  void mark_written(int32_t index) {
+    roles_[static_cast<size_t>(index)].written = true;
+    const auto* list = value_at(static_cast<size_t>(index)).val_as_TensorList();
+    if (list == nullptr) return;
+    for (const int32_t item : items_of(list->items())) roles_[static_cast<size_t>(item)].written = true;
   }
 
   void mark_out(int32_t index, bool view) {
@@ -349,6 +360,9 @@ class MethodBuilder {
         slot.planned = tensor.allocation_info() != nullptr;
         slot.keeps = !slot.planned || !shares_memory(index);
         if (slot.value->tensor.read_only) return Status(Code::kInvalidFile, str_cat("input ", i, " is a constant"));
+        slot.lent = !slot.planned && state_.options.outer_data != nullptr && is_mutated(i);
+        slot.written = !slot.planned && !slot.lent && role.written;
+        slot.value->tensor.read_only = !slot.planned && !slot.lent && !slot.written;
       } else {
         slot.keeps = true;
         slot.set = slot.tag != Tag::kInt && slot.tag != Tag::kDouble && slot.tag != Tag::kBool;  // None and strings have nothing to set
@@ -357,6 +371,12 @@ class MethodBuilder {
       made_->inputs.push_back(std::move(slot));
     }
     return ok_status();
+  }
+
+  /// True if the file says that a call changes input `index`.
+  bool is_mutated(size_t index) const {
+    const format::MethodMeta* meta = state_.meta.find(made_->info.name);
+    return meta != nullptr && index < meta->inputs.size() && meta->inputs[index].mutated;
   }
 
   /// True if another value of the plan uses bytes of the planned value `index`.

@@ -110,10 +110,12 @@ Status check_index(const runtime::MethodState& state, size_t index, size_t count
 Status bind_unplanned(InputSlot& slot, const TensorView& tensor, Tensor& target) {
   target.capacity_bytes = tensor.size_bytes();
   const bool dense = same_strides(tensor, target.view);
-  if (dense && is_element_aligned(tensor.data, tensor.dtype) && (tensor.dtype != DType::kBool || has_plain_bools(tensor))) {
+  const bool usable = dense && is_element_aligned(tensor.data, tensor.dtype) && (tensor.dtype != DType::kBool || has_plain_bools(tensor));
+  if (usable && !slot.written) {
     target.view.data = tensor.data;
     return ok_status();
   }
+  if (slot.lent) return Status(Code::kInvalidInput, "a tensor that the call writes must be dense and aligned");
   if (slot.converted.size() < target.capacity_bytes) {
     PTERON_ASSIGN(slot.converted, Buffer::create(target.capacity_bytes));
   }

@@ -56,6 +56,8 @@ struct InputSlot {
   Tag tag = Tag::kNone;               ///< as in the file
   bool planned = false;
   bool keeps = false;                 ///< planned memory is used by nothing else: the bytes survive a call
+  bool lent = false;                  ///< unplanned, of a payload: the call writes the caller's tensor (a mutable buffer of the program around)
+  bool written = false;               ///< unplanned, and an instruction writes it: the method works on a copy
   bool fixed = false;                 ///< scalar that must equal the file's value
   bool set = false;
   int64_t integer = 0;                ///< the file's value

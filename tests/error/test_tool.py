@@ -87,7 +87,8 @@ ROWS = [
     ("outputs for torch.load", ["run", "{program}", "--inputs", "{good}", "-o", "{tmp}/y.pt"], 2, "written as .safetensors, .npz or .npy"),
     ("bfloat16 for numpy", ["run", "{bfloat16}", "--inputs", "{sample}/mlp_bfloat16/inputs.safetensors", "-o", "{tmp}/y.npy"], 5, "numpy has no dtype bfloat16"),
     ("methods and inputs that do not pair", ["run", "{program}", "-m", "a", "-m", "b", "-m", "c", "-i", "{good}", "-i", "{good}"], 2, "3 --method for 2 --inputs"),
-    ("strict without a backend", ["compile", MLP, "-o", "{out}", "--strict"], 2, "--strict needs a --backend"),
+    ("strict without a backend", ["compile", MLP, "-o", "{out}", "--strict", "--backend", "portable"], 2, "--strict needs a backend"),
+    ("strict with nodes outside", ["compile", MLP, "-o", "{out}", "--strict", "--backend", "null"], 4, "no backend takes"),
     # bench
     ("bench of a missing program", ["bench", "{tmp}/none.pte"], 3, "none.pte"),
     ("bench of an archive", ["bench", MLP], 3, "ET12"),

@@ -58,23 +58,80 @@ def whole(cache, k, pos):
 FORMS = [index_copy, index_put, narrow_item, nested_slices, through_select, through_two_views, whole]
 
 
+BACKENDS = ["portable", "cpu", "null:all"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("write", FORMS, ids=lambda f: f.__name__)
-def test_a_cache_is_not_copied(tmp_path, write):
+def test_a_cache_is_not_copied(tmp_path, write, backend):
     calls = [(torch.randn(1, 2, 1, WIDTH), torch.tensor([n])) for n in (0, 1, 2)]
-    said = check_calls(Cache(write), calls, tmp_path)
+    said = check_calls(Cache(write), calls, tmp_path, "--backend", backend)
     # Planned memory is where a copy would have to be: there is room for the two caches and not for a third.
-    arena = said["methods"][0]["arena_bytes"]
+    arena = said["methods"][0]["arena_bytes"] + sum(group["memory_bytes"] for group in said["groups"])
     assert 2 * CACHE_BYTES <= arena < 2 * CACHE_BYTES + CACHE_BYTES // 2
-    assert not any("copy_" in name or "clone" in name for name in said["operators"] if write is not narrow_item), said["operators"]
+    kernels = said["operators"] + [name for group in said["groups"] for name in group["kernels"]]
+    assert kernels and not any("copy_" in name or "clone" in name for name in kernels if write is not narrow_item), kernels
+
+
+def instructions(program):
+    lines = [line.split() for line in pteron("inspect", "--instructions", program).stdout.splitlines()]
+    return [words for words in lines if words and words[0].isdigit()]
 
 
 def test_instructions_write_the_cache_in_place(tmp_path):
-    program, _ = compile_model(Cache(index_put), (torch.randn(1, 2, 1, WIDTH), torch.tensor([0])), tmp_path)
-    puts = [line.split() for line in pteron("inspect", "--instructions", program).stdout.splitlines() if "index_put" in line and line.split()[0].isdigit()]
+    program, _ = compile_model(Cache(index_put), (torch.randn(1, 2, 1, WIDTH), torch.tensor([0])), tmp_path, "--backend", "portable")
+    puts = [words for words in instructions(program) if "index_put" in words[1]]
     assert len(puts) == 2
     for words in puts:
         numbers = [w.strip("[],") for w in words[2:]]
         assert numbers[0] == numbers[-1], words  # self and out are one value
+
+
+def test_a_delegate_gets_one_value_for_old_and_new_cache(tmp_path):
+    program, _ = compile_model(Cache(index_put), (torch.randn(1, 2, 1, WIDTH), torch.tensor([0])), tmp_path)
+    calls = instructions(program)
+    assert len(calls) == 1 and calls[0][1] == "delegate"
+    args = [int(w) for w in calls[0][3].strip("[]").split(",")]
+    inputs, outputs = args[:-3], args[-3:]
+    assert len(set(inputs) & set(outputs)) == 2, calls[0]
+
+
+class OldValueLeaves(nn.Module):
+    """The old bytes are results or read outside of the group: they must survive the write."""
+
+    def __init__(self, split):
+        super().__init__()
+        self.split = split
+        self.register_buffer("b", torch.arange(4096.0))
+        self.register_buffer("c", torch.zeros(4096))
+
+    def forward(self, x):
+        old = self.b * 1
+        before = self.b.clone()
+        self.b.add_(x)
+        if self.split:  # nonzero stays outside of every group, between two writes
+            self.b.mul_(torch.nonzero(self.b > 1).sum() * 0 + 2)
+        self.c.copy_(before)
+        return old, self.b, before, self.c + self.b
+
+
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_old_values_survive(tmp_path, backend, split):
+    calls = [(torch.randn(4096),) for _ in range(3)]
+    check_calls(OldValueLeaves(split), calls, tmp_path, "--backend", backend)
+
+
+class Mutates(nn.Module):
+    def forward(self, x, y):
+        x.mul_(2)
+        y[0] = x.sum()
+        return x + 1, y
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_mutated_inputs_are_the_callers(tmp_path, backend):
+    check_calls(Mutates(), [(torch.randn(8), torch.randn(3)), (torch.randn(8), torch.randn(3))], tmp_path, "--backend", backend)
 
 
 def test_the_official_runtime_keeps_the_cache(tmp_path):
@@ -136,6 +193,19 @@ class Swap(nn.Module):
         return self.a, self.b, self.a + self.b
 
 
+class MovingMean(nn.Module):
+    """The old value is read after the new one is computed: the new one waits for its place."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x):
+        shifted = x - self.mean
+        self.mean.lerp_(x.mean(0), 0.25)
+        return shifted, self.mean
+
+
 class Branches(nn.Module):
     def __init__(self):
         super().__init__()
@@ -161,12 +231,12 @@ class ReadAfter(nn.Module):
         return torch.cat([old, self.s]), (old * self.s).cumsum(0)
 
 
-@pytest.mark.parametrize("module", [Views(), Overlap(), Swap(), Branches(), ReadAfter()], ids=lambda m: type(m).__name__)
-@pytest.mark.parametrize("profile", ["pteron", "executorch"])
-def test_exact(tmp_path, module, profile):
-    size = {"Views": (4,), "Overlap": (), "Swap": (4,), "Branches": (4,), "ReadAfter": (6,)}[type(module).__name__]
+@pytest.mark.parametrize("module", [Views(), Overlap(), Swap(), Branches(), ReadAfter(), MovingMean()], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("option", ["--profile=executorch", *(f"--backend={name}" for name in BACKENDS)])
+def test_exact(tmp_path, module, option):
+    size = {"Views": (4,), "Overlap": (), "Swap": (4,), "Branches": (4,), "ReadAfter": (6,), "MovingMean": (4, 3)}[type(module).__name__]
     calls = [(torch.randn(size),) for _ in range(4)]
-    check_calls(module, calls, tmp_path, "--profile", profile)
+    check_calls(module, calls, tmp_path, *option.split("="))
 
 
 class Counter(nn.Module):

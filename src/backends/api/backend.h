@@ -2,11 +2,13 @@
 // include/pteron/delegate.h. Implemented by src/backends/*/aot, called by partition and by compiler/pipeline.cpp.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/buffer.h"
+#include "emit/emit.h"
 #include "format/payload.h"
 #include "format/program.h"
 #include "ir/graph.h"
@@ -23,24 +25,29 @@ struct Support {
 };
 
 /// Bytes that the program stores under a key for a payload. Equal keys are stored once.
+/// Owns:    borrows bytes of the ir::Program, or those of `owner`.
 struct NamedBlob {
   std::string key;
   format::Payload payload;
+  std::shared_ptr<const Buffer> owner;
 };
 
 /// A group, compiled.
-/// Owns:    payload and specs; `data` borrows bytes of the ir::Program.
+/// Owns:    its members; `data` as NamedBlob says.
 struct CompiledGroup {
   std::string id;  ///< of the backend in the file
   Buffer payload;
   std::vector<format::CompileSpec> specs;
   std::vector<NamedBlob> data;
+  uint64_t memory_bytes = 0;          ///< planned memory that the payload has at run time beside the call's arguments
+  std::vector<std::string> kernels;   ///< what runs inside, for reports; one entry a call
 };
 
 /// What compiling a group may use.
 struct GroupContext {
   const ir::Catalog* catalog = nullptr;
   uint64_t alignment_bytes = 64;
+  emit::ExternalKeys* external_keys = nullptr;  ///< of the whole compilation, for backends whose payloads are programs
 };
 
 /// Threads: const members may be called from several threads at once.
@@ -55,7 +62,8 @@ class Backend {
   /// that are no tensors.
   virtual Support supports(const ir::Graph& graph, const ir::Node& node) const = 0;
   /// Compiles the group's graph, which it may change. Inputs are what the group reads, outputs what others read of it, in the order of
-  /// the call's arguments; weights are constants.
+  /// the call's arguments; weights are constants. An input mutation (input, result) means that the call gets one tensor for the input and for
+  /// the output that is `result`: the payload reads the old value there and leaves the new one (a mutable buffer is never copied).
   /// Errors: kUnsupported, kUnavailable (something that compiling needs is missing).
   virtual Result<CompiledGroup> compile(ir::Method& group, const GroupContext& context) const = 0;
 };

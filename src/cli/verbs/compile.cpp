@@ -23,7 +23,7 @@ constexpr Option kOptions[] = {
     {"constant", "", OptionKind::kList, "NAME=VALUE", "a method without inputs that gives back a number, true, false, text, or a list of ints (1,2,3)"},
     {"share-state", "", OptionKind::kList, "NAME", "a buffer that is the same memory in all methods that have it; else every method has its own"},
     {"kernels", "", OptionKind::kList, "LIBRARY", "a shared library with own operators (pteron/ops.h)"},
-    {"backend", "", OptionKind::kList, "NAME[,NAME]", "backends in order of preference; 'portable' keeps everything on the portable kernels"},
+    {"backend", "", OptionKind::kList, "NAME[,NAME]", "backends in order of preference, default cpu; 'portable' keeps everything on the portable kernels"},
     {"strict", "", OptionKind::kFlag, "", "refuse a program of which some node stays outside the backends"},
     {"profile", "", OptionKind::kValue, "NAME", "pteron (default), or executorch: the official runtime 1.5.1 loads the file"},
     {"alignment", "", OptionKind::kCount, "BYTES", "alignment of planned buffers and weights, default 64"},
@@ -129,6 +129,13 @@ std::string megabytes(uint64_t bytes) {
   return text;
 }
 
+/// Part of the method's estimated time.
+double share_of(const partition::PartitionReport& report, double seconds) {
+  double all = report.seconds_outside;
+  for (const auto& share : report.shares) all += share.seconds;
+  return all > 0 ? seconds / all : 0;
+}
+
 void print_json(const compiler::CompileReport& report, const std::string& output, uint64_t file_bytes) {
   JsonWriter json;
   json.begin_object();
@@ -165,7 +172,38 @@ void print_json(const compiler::CompileReport& report, const std::string& output
       json.field("name", share.backend);
       json.field("nodes", static_cast<uint64_t>(share.nodes));
       json.field("groups", static_cast<uint64_t>(share.groups));
+      json.field("share_of_time", share_of(part.report, share.seconds));
       json.field("nodes_outside", static_cast<uint64_t>(part.report.nodes_outside));
+      json.end_object();
+    }
+  }
+  json.end_array();
+  json.key("groups");
+  json.begin_array();
+  for (const auto& part : report.partitions) {
+    for (const auto& group : part.groups) {
+      json.begin_object();
+      json.field("method", part.method);
+      json.field("backend", group.backend);
+      json.field("payload_bytes", group.payload_bytes);
+      json.field("memory_bytes", group.memory_bytes);
+      json.key("kernels");
+      json.begin_array();
+      for (const std::string& name : group.kernels) json.string(name);
+      json.end_array();
+      json.end_object();
+    }
+  }
+  json.end_array();
+  json.key("outside");
+  json.begin_array();
+  for (const auto& part : report.partitions) {
+    for (const auto& refusal : part.report.refusals) {
+      json.begin_object();
+      json.field("method", part.method);
+      json.field("op", refusal.op);
+      json.field("nodes", static_cast<uint64_t>(refusal.count));
+      json.field("reason", refusal.reason);
       json.end_object();
     }
   }
@@ -187,8 +225,13 @@ std::string str_join(const std::vector<std::string>& names) {
 /// What each backend took, and why the rest stayed out.
 void print_partition(const compiler::MethodPartition& part) {
   for (const auto& share : part.report.shares) {
-    std::printf("method %s: backend %s runs %u nodes in %u groups\n", part.method.c_str(), share.backend.c_str(), share.nodes, share.groups);
+    std::printf("method %s: backend %s runs %u nodes in %u %s, about %.1f %% of the time\n", part.method.c_str(), share.backend.c_str(), share.nodes, share.groups,
+                share.groups == 1 ? "group" : "groups", 100 * share_of(part.report, share.seconds));
   }
+  for (const auto& group : part.groups) {
+    if (group.memory_bytes > 0) std::printf("  a group of %s plans %s of memory of its own\n", group.backend.c_str(), megabytes(group.memory_bytes).c_str());
+  }
+  if (part.report.nodes_outside > 0) std::printf("  %u nodes stay outside, about %.1f %% of the time\n", part.report.nodes_outside, 100 * share_of(part.report, part.report.seconds_outside));
   for (const auto& refusal : part.report.refusals) {
     std::printf("  outside: %s (%u): %s\n", refusal.op.c_str(), refusal.count, refusal.reason.c_str());
   }
@@ -222,10 +265,11 @@ Result<int> run(const Arguments& a) {
   const std::string profile = a.value("profile", "pteron");
   if (profile != "pteron" && profile != "executorch") return usage_error("compile", str_cat("--profile is pteron or executorch, found '", profile, "'"));
   options.profile = profile == "executorch" ? compiler::Profile::kExecutorch : compiler::Profile::kPteron;
-  const std::vector<std::string> backends = split_list(a.list("backend"));
+  std::vector<std::string> backends = split_list(a.list("backend"));
   if (options.profile == compiler::Profile::kExecutorch && std::any_of(backends.begin(), backends.end(), [](const std::string& b) { return b != "portable"; })) {
     return usage_error("compile", "--backend: the official runtime has none of our backends; leave it out with --profile executorch");
   }
+  if (backends.empty()) backends = facade::default_backends(options.profile);
   options.alignment_bytes = a.count("alignment", 64);
   if (const Status status = facade::check_alignment(options.alignment_bytes); !status.ok()) return usage_error("compile", str_cat("--", status.message()));
   options.stop_after = a.value("stop-after");
@@ -263,7 +307,7 @@ Result<int> run(const Arguments& a) {
   PTERON_ASSIGN(Session session, Session::create(a.list("kernels")));
   PTERON_ASSIGN(options.backends, session.backends(backends));
   options.strict = a.flag("strict");
-  if (options.strict && options.backends.empty()) return usage_error("compile", "--strict needs a --backend that takes all nodes");
+  if (options.strict && options.backends.empty()) return usage_error("compile", "--strict needs a backend that takes all nodes");
   Status text_status;
   if (check_text) {
     options.dump_after = steps;

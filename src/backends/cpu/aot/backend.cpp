@@ -1,12 +1,9 @@
 // The backend object: what it takes, and the way from a group to its payload.
 #include "backends/cpu/aot/backend.h"
 
+#include "backends/api/program_group.h"
 #include "backends/cpu/aot/rewrites.h"
 #include "backends/cpu/payload.h"
-#include "base/byte_sink.h"
-#include "base/str_cat.h"
-#include "emit/emit.h"
-#include "ir/verify.h"
 #include "passes/passes.h"
 
 namespace pteron::cpu {
@@ -37,23 +34,9 @@ class CpuBackend final : public backends::Backend {
     PTERON_TRY(fuse_pointwise(group.graph, engine_).status());
     PTERON_TRY(passes::dce(group.graph, *context.catalog).status());
     PTERON_TRY(choose_layouts(group.graph));
-    PTERON_TRY(ir::verify(group.graph, ir::Dialect::kProfile));
-    emit::EmitOptions options;
-    options.alignment_bytes = context.alignment_bytes;
-    options.is_payload = true;
-    const ir::Method* methods[] = {&group};
-    PTERON_ASSIGN(emit::Emitted emitted, emit::emit_methods(*group.graph.program, methods, options));
-    // The numbers among the inputs vary; only the facts say so. Lines of the model are told by the program around.
-    for (format::MethodMeta& method : emitted.meta.methods) method.source_lines.clear();
-    PTERON_ASSIGN(const Buffer facts, emit::add_meta(emitted, emit::Profile::kPteron, ""));
-    MemorySink sink;
-    PTERON_TRY(format::write_program(emitted.program, {context.alignment_bytes}, sink));
-    CompiledGroup made;
+    PTERON_ASSIGN(CompiledGroup made, backends::program_group(group, context));
     made.id = kBackendId;
-    PTERON_ASSIGN(made.payload, Buffer::create(sink.bytes().size()));
-    std::copy(sink.bytes().begin(), sink.bytes().end(), made.payload.data());
     made.specs.push_back({std::string(kVersionKey), {std::byte{kVersion}}});
-    for (emit::ExternalConstant& constant : emitted.external) made.data.push_back({std::move(constant.key), std::move(constant.payload)});
     return made;
   }
 

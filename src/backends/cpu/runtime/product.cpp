@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "backends/cpu/runtime/pack.h"
 #include "backends/cpu/runtime/pointwise_ops.h"
 #include "backends/cpu/runtime/tile.h"
 #include "base/checked_math.h"
@@ -211,20 +212,12 @@ Result<std::shared_ptr<const PackedMatrix>> PackedMatrix::make(const float* data
   for (int64_t j = 0; bias != nullptr && j < n; ++j) biases[j] = bias[j * bias_stride];
   float* base = reinterpret_cast<float*>(made->panels_.data());
   const PackedMatrix& m = *made;
+  const PanelPacker packer(offsets);
   pool.parallel_for(panels, 1, [&](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) {
       const int64_t own = m.is_half(p) ? width / 2 : width;
       const int64_t first = p * width, count = std::min(own, n - first);
-      float* to = base + p * depth * width;
-      // Row by row of the weights: reads run along memory, writes go to few lines at a time.
-      constexpr int64_t kChunk = 64;
-      for (int64_t k0 = 0; k0 < depth; k0 += kChunk) {
-        const int64_t k1 = std::min(depth, k0 + kChunk);
-        for (int64_t j = 0; j < own; ++j) {
-          const float* from = data + (first + j) * stride_n;
-          for (int64_t k = k0; k < k1; ++k) to[k * own + j] = j < count ? from[offsets[static_cast<size_t>(k)]] : 0.0f;
-        }
-      }
+      packer.pack(data + first * stride_n, stride_n, count, own, base + p * depth * width);
     }
   });
   return std::shared_ptr<const PackedMatrix>(std::move(made));
