@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 
 #include "base/str_cat.h"
 #include "cli/json_writer.h"
@@ -52,6 +53,9 @@ Status add_step(Trace& trace, std::string kernel, std::string place, size_t call
   return ok_status();
 }
 
+/// The "kernel" of a method's outputs: what is compared if programs have no operator in common (a delegate has fused them).
+constexpr const char* kOutput = "output";
+
 std::string place_text(std::string_view what, std::string_view source) { return source.empty() ? std::string(what) : str_cat(what, " (", source, ")"); }
 
 /// The reference interpreter on the decomposed graph.
@@ -74,7 +78,10 @@ Status trace_archive(const std::string& path, compiler::Profile profile, const s
         return ok_status();
       };
       PTERON_ASSIGN(const std::vector<interp::HostTensor> given, graph_inputs(graph, calls[call]));
-      PTERON_TRY(interp::run_graph(*session.environment().evaluator, graph, given, &states, observe).status());
+      PTERON_ASSIGN(const std::vector<std::optional<interp::HostTensor>> results, interp::run_graph(*session.environment().evaluator, graph, given, &states, observe));
+      for (size_t i = 0; i < results.size(); ++i) {
+        if (results[i]) PTERON_TRY(add_step(*trace, kOutput, str_cat("output ", i), call, results[i]->view));
+      }
     }
     return ok_status();
   };
@@ -82,15 +89,24 @@ Status trace_archive(const std::string& path, compiler::Profile profile, const s
   return compiler::compile(options, session.environment(), nothing).status();
 }
 
-/// Copies what kernels and delegates of a method write.
+/// Copies what kernels and delegates of a method write, those inside its delegates included.
 class Recorder final : public runtime::CallObserver {
  public:
-  Recorder(Method& method, Trace& trace) : state_(method.state()), trace_(trace) {
+  Recorder(runtime::MethodState& state, Trace& trace, std::string prefix = {}) : state_(state), trace_(trace), prefix_(std::move(prefix)) {
     for (const format::MethodMeta& meta : state_.program->state().meta.methods) {
       if (meta.name == state_.info.name) lines_ = meta.source_lines;
     }
+    for (size_t i = 0; i < state_.delegates.size(); ++i) {
+      runtime::MethodState* payload = state_.delegates[i]->payload();
+      if (payload != nullptr) inside_.push_back(std::make_unique<Recorder>(*payload, trace, str_cat("delegate ", i, ", ")));
+    }
+    state_.observer = this;
   }
-  void begin_call(size_t call) { call_ = call; }
+  ~Recorder() override { state_.observer = nullptr; }
+  void begin_call(size_t call) {
+    call_ = call;
+    for (const auto& recorder : inside_) recorder->begin_call(call);
+  }
 
   Status after(size_t index) override {
     const runtime::Instruction& instruction = state_.code[index];
@@ -101,7 +117,7 @@ class Recorder final : public runtime::CallObserver {
     std::vector<const runtime::Tensor*> outs;
     collect(instruction.args, is_kernel, outs);
     for (const runtime::Tensor* out : outs) {
-      if (out->has_data()) PTERON_TRY(add_step(trace_, op, place_text(str_cat("instruction ", index, " ", op), line_of(index)), call_, out->view));
+      if (out->has_data()) PTERON_TRY(add_step(trace_, op, place_text(str_cat(prefix_, "instruction ", index, " ", op), line_of(index)), call_, out->view));
     }
     return ok_status();
   }
@@ -134,8 +150,10 @@ class Recorder final : public runtime::CallObserver {
     return line;
   }
 
-  const runtime::MethodState& state_;
+  runtime::MethodState& state_;
   Trace& trace_;
+  std::string prefix_;
+  std::vector<std::unique_ptr<Recorder>> inside_;
   std::vector<format::SourceLineMeta> lines_;
   size_t call_ = 0;
 };
@@ -145,12 +163,15 @@ Status trace_program(const std::string& path, const Arguments& a, const std::vec
   PTERON_ASSIGN(const std::shared_ptr<Program> program, Program::load(path, load));
   PTERON_ASSIGN(const std::string name, pick_method(*program, a.value("method")));
   PTERON_ASSIGN(const std::unique_ptr<Method> method, program->load_method(name));
-  Recorder recorder(*method, *trace);
-  method->state().observer = &recorder;
+  Recorder recorder(method->state(), *trace);
   for (size_t call = 0; call < calls.size(); ++call) {
     recorder.begin_call(call);
     PTERON_TRY(set_inputs(*method, calls[call]));
     PTERON_TRY(method->execute());
+    for (size_t i = 0; i < method->output_count(); ++i) {
+      PTERON_ASSIGN(const OutputValue value, method->output(i));
+      if (const auto* view = std::get_if<TensorView>(&value)) PTERON_TRY(add_step(*trace, kOutput, str_cat("output ", i), call, *view));
+    }
   }
   return ok_status();
 }
@@ -218,6 +239,7 @@ void print_departure(bool json, const Trace& a, const Trace& b, const Pairs& ali
     const Step& right = b[aligned[at].second];
     std::printf("call %zu: %s departs at %s against %s, after %zu equal results\n  %s %s: %s\n", left.call, left.kernel.c_str(), left.place.c_str(), right.place.c_str(), at,
                 std::string(dtype_name(left.result.view.dtype)).c_str(), shape_text(left.result.view.sizes()).c_str(), difference_text(d).c_str());
+    if (left.kernel == kOutput) std::printf("  a delegate has fused what comes before: compile with --backend portable to see which operator it is\n");
     if (d.first_bad >= 0) std::printf("  first at %s: %.9g against %.9g\n", index_text(d.first_bad, left.result.view.sizes()).c_str(), d.first_a, d.first_b);
     return;
   }

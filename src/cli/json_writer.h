@@ -44,6 +44,11 @@ class JsonWriter {
     comma();
     text_ += value ? "true" : "false";
   }
+  /// Text that is JSON already.
+  void raw(std::string_view text) {
+    comma();
+    text_ += text;
+  }
   void field(std::string_view name, std::string_view value) { key(name), string(value); }
   void field(std::string_view name, const std::string& value) { key(name), string(value); }
   void field(std::string_view name, const char* value) { key(name), string(value); }

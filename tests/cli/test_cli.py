@@ -114,17 +114,28 @@ def test_inspect_names_unknown_operators(pteron, sample):
 @pytest.mark.parametrize("name,profile", [("cnn", "pteron"), ("attention_causal", "pteron"), ("lstm", "executorch")])
 def test_bisect_of_equal_programs(pteron, sample, tmp_path, name, profile):
     model, inputs = sample / name / "model.pt2", sample / name / "inputs.safetensors"
-    assert pteron("compile", model, "-o", tmp_path / "m.pte", "--profile", profile).returncode == 0
+    assert pteron("compile", model, "-o", tmp_path / "m.pte", "--profile", profile, "--backend", "portable").returncode == 0
     done = pteron("compare", model, tmp_path / "m.pte", "--inputs", inputs, "--bisect", "--json")
     assert done.returncode == 0, done.stderr + done.stdout
     report = json.loads(done.stdout)
     assert not report["departs"] and report["compared"] >= 0.8 * report["results_b"] > 0
 
 
+def test_bisect_looks_into_delegates(pteron, sample, tmp_path):
+    model, inputs = sample / "attention_causal" / "model.pt2", sample / "attention_causal" / "inputs.safetensors"
+    compared = {}
+    for backend in ("cpu", "null:all", "portable"):
+        assert pteron("compile", model, "-o", tmp_path / "m.pte", "--backend", backend).returncode == 0
+        done = pteron("compare", model, tmp_path / "m.pte", "--inputs", inputs, "--bisect", "--json")
+        assert done.returncode == 0, done.stderr + done.stdout
+        compared[backend] = json.loads(done.stdout)["compared"]
+    assert 1 <= compared["cpu"] <= compared["null:all"] and compared["null:all"] == compared["portable"]
+
+
 def test_bisect_names_the_node_whose_weight_changed(pteron, sample, tmp_path):
     """The weights of the last of three layers are spoilt in the file: everything before it still agrees."""
     model, inputs = sample / "mlp_float32" / "model.pt2", sample / "mlp_float32" / "inputs.safetensors"
-    assert pteron("compile", model, "-o", tmp_path / "m.pte").returncode == 0
+    assert pteron("compile", model, "-o", tmp_path / "m.pte", "--backend", "portable").returncode == 0
     good = json.loads(pteron("compare", model, tmp_path / "m.pte", "--inputs", inputs, "--bisect", "--json").stdout)
     graph = pteron("compile", model, "-o", tmp_path / "x.pte", "--dump-after", "optimize").stdout
     weight = [w for w in json.loads(pteron("inspect", model, "--json").stdout)["weights"] if w["kind"] == "parameter"][-1]

@@ -31,8 +31,7 @@ Result<CompiledGroup> program_group(ir::Method& group, const GroupContext& conte
   options.external_keys = context.external_keys;
   const ir::Method* methods[] = {&group};
   PTERON_ASSIGN(emit::Emitted emitted, emit::emit_methods(*group.graph.program, methods, options));
-  // The numbers among the inputs vary; only the facts say so. Lines of the model are told by the program around.
-  for (format::MethodMeta& method : emitted.meta.methods) method.source_lines.clear();
+  // The numbers among the inputs vary, and inputs may be written: only the facts say so.
   PTERON_ASSIGN(const Buffer facts, emit::add_meta(emitted, emit::Profile::kPteron, ""));
   MemorySink sink;
   PTERON_TRY(format::write_program(emitted.program, {context.alignment_bytes}, sink));

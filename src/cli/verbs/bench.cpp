@@ -3,10 +3,14 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <functional>
+#include <span>
 
+#include "base/file_writer.h"
 #include "base/mapped_file.h"
 #include "base/str_cat.h"
 #include "cli/json_writer.h"
+#include "cli/profile.h"
 #include "cli/programs.h"
 #include "cli/session.h"
 #include "cli/tensors.h"
@@ -24,6 +28,8 @@ constexpr Option kOptions[] = {
     {"kernels", "k", OptionKind::kList, "LIBRARY", "a shared library with own operators (pteron/ops.h)"},
     {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) with weights"},
     {"threads", "t", OptionKind::kCount, "N", "threads to use; default: all CPUs of the process"},
+    {"profile", "", OptionKind::kFlag, "", "print where the time goes, by kernel and by node, those inside delegates included"},
+    {"trace", "", OptionKind::kValue, "FILE", "write the calls that were profiled as a Chrome/Perfetto trace"},
     {"min-time", "", OptionKind::kReal, "SECONDS", "shortest time to measure, default 1"},
 };
 
@@ -42,8 +48,28 @@ uint64_t peak_resident_bytes() {
 struct Measurement {
   double load_ms = 0, first_ms = 0;
   std::vector<double> latencies_ms;  // sorted
+  Machine machine;
+  std::string table, trace, profile_json;  // with --profile or --trace
   double at(double part) const { return latencies_ms[std::min(latencies_ms.size() - 1, static_cast<size_t>(part * static_cast<double>(latencies_ms.size())))]; }
 };
+
+/// Calls with an observer, after the ones that count: taking the time of every instruction costs time.
+Status profile(Method& method, const std::function<Status()>& call, double seconds, Measurement* out) {
+  out->machine = probe_machine(*method.state().context.pool);
+  Profile profile(method);
+  const Clock::time_point start = Clock::now();
+  for (int calls = 0; calls < 5 || ms_since(start) < seconds * 1000; ++calls) {
+    profile.begin_call();
+    PTERON_TRY(call());
+    profile.end_call();
+  }
+  out->table = profile.table(out->machine);
+  out->trace = profile.trace();
+  JsonWriter json;
+  profile.to_json(out->machine, json);
+  out->profile_json = json.text();
+  return ok_status();
+}
 
 Result<Measurement> measure(const Arguments& a, double min_seconds) {
   Measurement out;
@@ -78,16 +104,24 @@ Result<Measurement> measure(const Arguments& a, double min_seconds) {
     out.latencies_ms.push_back(ms_since(one));
   }
   std::sort(out.latencies_ms.begin(), out.latencies_ms.end());
+  if (a.flag("profile") || a.has("trace")) PTERON_TRY(profile(*method, call, std::min(min_seconds, 2.0), &out));
   return out;
 }
 
 Result<int> run(const Arguments& a) {
   const double min_seconds = a.real("min-time", 1);
   if (min_seconds > 3600) return usage_error("bench", "--min-time expects seconds from 0 to 3600");
+  if (a.has("trace") && a.value("trace").empty()) return usage_error("bench", "--trace names no file");
   PTERON_ASSIGN(const Measurement m, measure(a, min_seconds));
+  if (a.has("trace")) {
+    PTERON_ASSIGN(const std::unique_ptr<FileWriter> file, FileWriter::create(a.value("trace")));
+    PTERON_TRY(file->write(std::as_bytes(std::span(m.trace))));
+    PTERON_TRY(file->commit(false));
+  }
   if (!a.flag("json")) {
     std::printf("load %.3f ms, first run %.3f ms\nlatency: median %.4f ms, p10 %.4f, p90 %.4f, p99 %.4f, best %.4f (%zu calls)\npeak memory %.1f MB\n", m.load_ms,
                 m.first_ms, m.at(0.5), m.at(0.1), m.at(0.9), m.at(0.99), m.latencies_ms[0], m.latencies_ms.size(), static_cast<double>(peak_resident_bytes()) / 1e6);
+    if (a.flag("profile")) std::printf("\n%s", m.table.c_str());
     return 0;
   }
   JsonWriter json;
@@ -104,6 +138,10 @@ Result<int> run(const Arguments& a) {
   json.field("load_ms", m.load_ms);
   json.field("first_run_ms", m.first_ms);
   json.field("peak_rss_bytes", peak_resident_bytes());
+  if (a.flag("profile")) {
+    json.key("profile");
+    json.raw(m.profile_json);
+  }
   json.end_object();
   std::printf("%s\n", json.text().c_str());
   return 0;
