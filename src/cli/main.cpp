@@ -26,6 +26,9 @@ int run_verb(const Verb& verb, const std::vector<std::string>& words) {
   Arguments arguments;
   int exit = 0;
   if (!parse_arguments(verb, words, &arguments, &exit)) return exit;
+  // What was asked for as data stays: JSON, and dumps of the program.
+  const bool silent = arguments.flag("quiet") && !arguments.flag("json") && !arguments.flag("dump-after");
+  if (silent && std::freopen("/dev/null", "w", stdout) == nullptr) return 6;
   const Result<int> result = verb.run(arguments);
   if (result.ok()) return *result;
   const Status& status = result.status();

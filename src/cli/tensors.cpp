@@ -133,24 +133,46 @@ Result<std::vector<NamedTensor>> collect(Method& method, std::deque<std::array<s
   return out;
 }
 
-void print_value(const TensorView& view, int64_t index) {
+constexpr int64_t kShownValues = 8;
+
+/// Calls fn(value) with the element at a row-major position; false if its dtype is no real number or bool.
+template <typename Fn>
+bool with_element(const TensorView& view, int64_t index, Fn&& fn) {
   int64_t offset = 0;
   for (int d = view.rank - 1; d >= 0; --d) {
     offset += index % view.size(d) * view.stride(d);
     index /= view.size(d);
   }
-  const bool printed = dispatch_real(view.dtype, [&]<typename T>() {
+  return dispatch_real(view.dtype, [&]<typename T>() {
     T value;
     std::memcpy(&value, static_cast<const std::byte*>(view.data) + static_cast<size_t>(offset) * sizeof(T), sizeof(T));
-    if constexpr (std::is_same_v<T, bool>) {
+    if constexpr (std::is_integral_v<T> || std::is_same_v<T, double>) {
+      fn(value);
+    } else {
+      fn(static_cast<double>(static_cast<float>(value)));
+    }
+  });
+}
+
+void print_value(const TensorView& view, int64_t index) {
+  const bool printed = with_element(view, index, [](auto value) {
+    if constexpr (std::is_same_v<decltype(value), bool>) {
       std::printf(" %s", value ? "true" : "false");
-    } else if constexpr (std::is_integral_v<T>) {
+    } else if constexpr (std::is_integral_v<decltype(value)>) {
       std::printf(" %s", str_cat(value).c_str());
     } else {
-      std::printf(" %.6g", static_cast<double>(static_cast<float>(value)));
+      std::printf(" %.6g", value);
     }
   });
   if (!printed) std::printf(" ?");
+}
+
+void value_json(const TensorView& view, int64_t index, JsonWriter& json) {
+  with_element(view, index, [&](auto value) {
+    if constexpr (std::is_same_v<decltype(value), bool>) json.boolean(value);
+    else if constexpr (std::is_integral_v<decltype(value)>) json.integer(value);
+    else json.number(value);
+  });
 }
 
 }  // namespace
@@ -195,9 +217,33 @@ Status print_outputs(Method& method) {
     std::printf("%s (%s): %s %s", tensor.name.c_str(), info.outputs[index].name.c_str(), std::string(dtype_name(tensor.view.dtype)).c_str(),
                 shape_text(tensor.view.sizes()).c_str());
     const int64_t count = tensor.view.numel();
-    for (int64_t i = 0; i < std::min<int64_t>(count, 8); ++i) print_value(tensor.view, i);
-    std::printf(count > 8 ? " ...\n" : "\n");
+    for (int64_t i = 0; i < std::min(count, kShownValues); ++i) print_value(tensor.view, i);
+    std::printf(count > kShownValues ? " ...\n" : "\n");
   }
+  return ok_status();
+}
+
+Status outputs_json(Method& method, JsonWriter& json) {
+  std::deque<std::array<std::byte, 8>> scalars;
+  PTERON_ASSIGN(const std::vector<NamedTensor> tensors, collect(method, scalars));
+  json.begin_array();
+  for (const NamedTensor& tensor : tensors) {
+    const auto index = static_cast<size_t>(std::atoi(tensor.name.c_str()));
+    json.begin_object();
+    json.field("output", index);
+    json.field("name", method.info().outputs[index].name);
+    json.field("dtype", dtype_name(tensor.view.dtype));
+    json.key("sizes");
+    json.begin_array();
+    for (const int64_t size : tensor.view.sizes()) json.integer(size);
+    json.end_array();
+    json.key("first_values");
+    json.begin_array();
+    for (int64_t i = 0; i < std::min(tensor.view.numel(), kShownValues); ++i) value_json(tensor.view, i, json);
+    json.end_array();
+    json.end_object();
+  }
+  json.end_array();
   return ok_status();
 }
 

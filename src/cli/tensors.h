@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/mapped_file.h"
+#include "cli/json_writer.h"
 #include "pteron/program.h"
 #include "pteron/status.h"
 #include "tensor/named_tensor.h"
@@ -45,5 +46,7 @@ std::string output_name_problem(const std::string& path);
 Status write_outputs(Method& method, const std::string& path);
 /// Prints a line for each output with its first values.
 Status print_outputs(Method& method);
+/// The same as a list of objects: position, name, dtype, sizes and the first values.
+Status outputs_json(Method& method, JsonWriter& json);
 
 }  // namespace pteron::cli

@@ -166,7 +166,7 @@ class DataVerifier {
   Status read_header() {
     if (file_.size() < kPrefixBytes + kDataHeaderBytes) return invalid(str_cat("a data file is expected, found only ", file_.size(), " bytes"));
     if (read_tag(file_, 4) != kDataIdentifier || read_tag(file_, 8) != kDataHeaderMagic) {
-      return invalid("a data file with identifier FT01 at byte 4 and header FH01 at byte 8 is expected, found another one");
+      return invalid(str_cat("a data file with identifier FT01 at byte 4 and header FH01 at byte 8 is expected, found ", kind_of_file(file_)));
     }
     const uint32_t header_bytes = read_number<uint32_t>(file_, 12);
     const uint64_t block = read_number<uint64_t>(file_, 16);

@@ -33,6 +33,16 @@ T read_number(std::span<const std::byte> bytes, uint64_t offset) {
   return value;
 }
 
+/// What a file that is not the expected one is, for messages.
+inline std::string_view kind_of_file(std::span<const std::byte> bytes) {
+  const auto has = [&](size_t at, std::string_view text) { return bytes.size() >= at + text.size() && std::memcmp(bytes.data() + at, text.data(), text.size()) == 0; };
+  if (has(0, "PK\3\4")) return "a zip archive (a .pt2 has to be compiled first)";
+  if (has(4, kProgramIdentifier)) return "a program (.pte)";
+  if (has(4, "ET")) return "a program (.pte) of another version";
+  if (has(4, kDataIdentifier)) return "a data file (.ptd)";
+  return "another one";
+}
+
 template <typename T>
 void write_number(std::span<std::byte> bytes, uint64_t offset, T value) {
   std::memcpy(bytes.data() + offset, &value, sizeof value);

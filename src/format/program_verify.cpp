@@ -53,7 +53,7 @@ class ProgramVerifier {
       return invalid(str_cat("a program file is expected, found only ", part_.size(), " bytes"));
     }
     if (read_tag(part_, 4) != kProgramIdentifier) {
-      return invalid("a program file with identifier ET12 at byte 4 is expected, found another one");
+      return invalid(str_cat("a program file with identifier ET12 at byte 4 is expected, found ", kind_of_file(part_)));
     }
     view_.file_ = part_;
     if (read_tag(part_, 8) != kProgramHeaderMagic) {

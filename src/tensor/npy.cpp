@@ -303,6 +303,10 @@ Result<TensorFile> read_npz(std::span<const std::byte> bytes, std::shared_ptr<co
   out.kind = TensorFile::Kind::kNpz;
   out.owners.push_back(std::move(owner));
   for (const ZipEntry& entry : zip.entries()) {
+    if (entry.name.ends_with("/archive_format")) return invalid("a .npz of arrays is expected, found an archive of torch.export.save (.pt2)");
+    if (entry.name.ends_with("/data.pkl")) return invalid("a .npz of arrays is expected, found a torch.save file; write tensors with safetensors.torch.save_file");
+  }
+  for (const ZipEntry& entry : zip.entries()) {
     PTERON_ASSIGN(ZipBytes content, zip.read(entry, true));
     auto view = read_npy(content.bytes);
     if (!view.ok()) return std::move(view).status().with_context(str_cat(".npz entry ", entry.name));
@@ -323,6 +327,8 @@ Result<TensorFile> read_tensor_file(std::shared_ptr<FileBytes> file) {
     out.kind = TensorFile::Kind::kNpy;
     PTERON_ASSIGN(const TensorView view, read_npy(bytes));
     out.tensors.push_back({"0", view});
+  } else if (text.size() == 8 && (text.substr(4) == "ET12" || text.substr(4) == "FT01")) {
+    return invalid(text[4] == 'E' ? "tensors are expected, found a program (.pte)" : "tensors are expected, found a data file (.ptd)");
   } else {
     PTERON_ASSIGN(Safetensors read, read_safetensors(bytes));
     out.tensors = std::move(read.tensors);

@@ -260,3 +260,23 @@ def test_inspect_says_what_a_state_is(pteron, sample, tmp_path):
     states = json.loads(pteron("inspect", tmp_path / "s.pte", "--json").stdout)["methods"][0]["states"]
     assert len(states) == 1 and states[0]["dtype"] == "float32" and states[0]["dims"]
     assert f"state {states[0]['name']}: float32 [" in pteron("inspect", tmp_path / "s.pte").stdout
+
+
+def test_every_verb_speaks_json(pteron, sample, program, tmp_path):
+    """A document on stdout and nothing else."""
+    model, inputs = sample / "mlp_float32" / "model.pt2", sample / "mlp_float32" / "inputs.safetensors"
+    (tmp_path / "small.ir").write_text("graph(x: f32[2]) {\n  y = aten::relu(x)\n  return y\n}\n")
+    for words in (["compile", model, "-o", tmp_path / "x.pte"], ["compile", "--list-phases"], ["run", program, "-i", inputs], ["run", program, "-i", inputs, "-o", tmp_path / "y.npy"],
+                  ["bench", program, "--min-time", "0.01"], ["compare", model, program], ["compare", model, program, "--bisect"], ["inspect", program], ["inspect", model],
+                  ["explain", model], ["ops"], ["ops", model], ["opt", tmp_path / "small.ir", "--pass", "dce"], ["opt", "--list"], ["doctor"]):
+        done = pteron(*words, "--json", "--quiet")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout) and not done.stderr, words
+        assert pteron(*words, "--quiet").stdout == "", words
+    run = json.loads(pteron("run", program, "-i", inputs, "--json").stdout)
+    assert run[0]["method"] == "forward" and run[0]["outputs"][0]["dtype"] == "float32" and len(run[0]["outputs"][0]["first_values"]) == 8
+
+
+def test_help_has_one_usage_line(pteron):
+    text = pteron("run", "--help").stdout
+    assert text.lower().count("usage:") == 1 and "--inputs FILE" in text and "run a .pte program" in text

@@ -253,7 +253,14 @@ void print_report(const compiler::CompileReport& report, const std::string& outp
 
 Result<int> run(const Arguments& a) {
   if (a.flag("list-phases")) {
-    for (const std::string_view name : compiler::phase_names()) std::printf("%s\n", std::string(name).c_str());
+    JsonWriter json;
+    json.begin_array();
+    for (const std::string_view name : compiler::phase_names()) {
+      json.string(name);
+      if (!a.flag("json")) std::printf("%s\n", std::string(name).c_str());
+    }
+    json.end_array();
+    if (a.flag("json")) std::printf("%s\n", json.text().c_str());
     return 0;
   }
   compiler::CompileOptions options;

@@ -3,6 +3,7 @@
 
 #include "base/mapped_file.h"
 #include "base/str_cat.h"
+#include "cli/json_writer.h"
 #include "cli/session.h"
 #include "cli/verb.h"
 #include "ir/text.h"
@@ -18,9 +19,23 @@ constexpr Option kOptions[] = {
     {"list", "", OptionKind::kFlag, "", "print the passes and stop"},
 };
 
+void print_passes(bool as_json) {
+  JsonWriter json;
+  json.begin_array();
+  for (const passes::Pass& pass : passes::all_passes()) {
+    json.begin_object();
+    json.field("name", pass.name);
+    json.field("summary", pass.summary);
+    json.end_object();
+    if (!as_json) std::printf("%-18s %s\n", std::string(pass.name).c_str(), std::string(pass.summary).c_str());
+  }
+  json.end_array();
+  if (as_json) std::printf("%s\n", json.text().c_str());
+}
+
 Result<int> run(const Arguments& a) {
   if (a.flag("list")) {
-    for (const passes::Pass& pass : passes::all_passes()) std::printf("%-18s %s\n", std::string(pass.name).c_str(), std::string(pass.summary).c_str());
+    print_passes(a.flag("json"));
     return 0;
   }
   if (a.positionals().empty()) return usage_error("opt", "name a FILE.ir, or give --list");
@@ -46,7 +61,16 @@ Result<int> run(const Arguments& a) {
       if (!changed.ok()) return std::move(changed).status().with_context(name);
     }
   }
-  std::printf("%s", ir::print(program).c_str());
+  const std::string result = ir::print(program);
+  if (a.flag("json")) {
+    JsonWriter json;
+    json.begin_object();
+    json.field("text", result);
+    json.end_object();
+    std::printf("%s\n", json.text().c_str());
+  } else {
+    std::printf("%s", result.c_str());
+  }
   return 0;
 }
 

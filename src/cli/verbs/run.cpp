@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/str_cat.h"
+#include "cli/json_writer.h"
 #include "cli/programs.h"
 #include "cli/session.h"
 #include "cli/tensors.h"
@@ -58,6 +59,9 @@ Result<int> run(const Arguments& a) {
     return usage_error("run", str_cat(names.size(), " --method for ", inputs.size(), " --inputs"));
   }
   std::map<std::string, std::unique_ptr<Method>> methods;  // one session: they share what the file shares
+  const bool as_json = a.flag("json");
+  JsonWriter json;
+  json.begin_array();
   for (size_t call = 0; call < calls; ++call) {
     PTERON_ASSIGN(const std::string name, pick_method(*program, names.empty() ? std::string() : names.size() == 1 ? names[0] : names[call]));
     std::unique_ptr<Method>& method = methods[name];
@@ -71,12 +75,20 @@ Result<int> run(const Arguments& a) {
     }
     PTERON_TRY(set_inputs(*method, file));
     PTERON_TRY(method->execute());
-    if (call < outputs.size()) {
-      PTERON_TRY(write_outputs(*method, outputs[call]));
-    } else if (!a.flag("quiet")) {
+    if (call < outputs.size()) PTERON_TRY(write_outputs(*method, outputs[call]));
+    if (as_json) {
+      json.begin_object();
+      json.field("method", name);
+      if (call < outputs.size()) json.field("file", outputs[call]);
+      json.key("outputs");
+      PTERON_TRY(outputs_json(*method, json));
+      json.end_object();
+    } else if (call >= outputs.size()) {
       PTERON_TRY(print_outputs(*method));
     }
   }
+  json.end_array();
+  if (as_json) std::printf("%s\n", json.text().c_str());
   return 0;
 }
 
