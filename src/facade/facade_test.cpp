@@ -74,6 +74,7 @@ TEST(Facade, WrongSettingsAreNamed) {
   expect_refused(settings, Code::kInvalidInput, "official runtime");
   settings = settings_for("mlp_float32");
   settings.strict = true;
+  settings.backends = {"portable"};
   expect_refused(settings, Code::kInvalidInput, "strict");
   settings = settings_for("mlp_float32");
   settings.size_bounds = {{"s99", 4}};
@@ -92,7 +93,7 @@ TEST(Facade, BadArchivesAreNamed) {
 }
 
 TEST(Facade, ProgramsRunOnBothEngines) {
-  for (const std::vector<std::string>& backends : {std::vector<std::string>{}, std::vector<std::string>{"cpu"}}) {
+  for (const std::vector<std::string>& backends : {std::vector<std::string>{}, std::vector<std::string>{"cpu"}, std::vector<std::string>{"portable"}}) {
     CompileSettings settings = settings_for("mlp_float32");
     settings.backends = backends;
     settings.constants = {{"get_size", {256, "text", true, 0.5}}};
@@ -101,7 +102,7 @@ TEST(Facade, ProgramsRunOnBothEngines) {
     EXPECT_EQ(made->summary.file_bytes, made->bytes.size());
     EXPECT_EQ(made->summary.methods[0].name, "forward");
     EXPECT_GT(made->summary.weight_bytes, 0u);
-    EXPECT_EQ(made->summary.backends.empty(), backends.empty());
+    EXPECT_EQ(made->summary.backends.empty(), !backends.empty() && backends[0] == "portable");
     const auto program = Program::load(made->bytes);
     ASSERT_TRUE(program.ok()) << program.status().message();
     ASSERT_TRUE((*program)->load_method("forward").ok());

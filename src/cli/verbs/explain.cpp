@@ -27,7 +27,7 @@ std::string reason(const ir::Op& op, const compiler::Environment& environment, b
   if (op.has(ir::kRegion)) return emit::is_control_flow(op.name) ? "control flow: jumps in the method" : "no backend: this control flow has no instructions";
   const bool ours = !op.kernel.empty() && environment.has_kernel(op.kernel);
   const bool official = !op.kernel.empty() && compiler::executorch_has_kernel(op.kernel);
-  if (executorch ? official : ours) return str_cat("portable: ", op.kernel);
+  if (executorch ? official : ours) return str_cat("kernel ", op.kernel);
   if (op.def.decompose != nullptr) return executorch && ours ? "decomposed: the official runtime has no kernel" : "decomposed into other operators";
   if (op.has(ir::kRandom)) return "no backend: results would differ from call to call";
   return executorch && ours ? str_cat("no backend: the official runtime lacks ", op.kernel) : "no backend: neither kernel nor decomposition";
