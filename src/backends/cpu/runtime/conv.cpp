@@ -28,6 +28,7 @@ constexpr int64_t kMaxTaps = 256;
 /// Depthwise weights [taps, channels] and the bias.
 struct DepthwiseWeights final : KernelState {
   Buffer weights, bias;
+  Buffer zeros;  ///< a pixel outside of the image
 };
 
 struct Conv final : KernelState {
@@ -93,6 +94,7 @@ Result<std::shared_ptr<const KernelState>> pack_depthwise(const Tensor& w, const
   const int64_t channels = w.size(0), taps = w.size(2) * w.size(3);
   PTERON_ASSIGN(made->weights, Buffer::create(static_cast<size_t>(channels * taps) * sizeof(float)));
   PTERON_ASSIGN(made->bias, Buffer::create_zeroed(static_cast<size_t>(channels) * sizeof(float)));
+  PTERON_ASSIGN(made->zeros, Buffer::create_zeroed(static_cast<size_t>(channels) * sizeof(float)));
   float* to = reinterpret_cast<float*>(made->weights.data());
   float* biases = reinterpret_cast<float*>(made->bias.data());
   for (int64_t c = 0; c < channels; ++c) {
@@ -185,6 +187,8 @@ void pad_image(ThreadPool& pool, const Tensor& x, int64_t n, const int64_t* padd
         std::copy(source, source + width * channels, row);
       } else if (last) {
         for (int64_t i = 0; i < width; ++i) std::copy(source + i * x.stride(3), source + i * x.stride(3) + channels, row + i * channels);
+      } else if (channels == 3 && x.stride(3) == 1) {
+        tile_set().interleave3(source, source + x.stride(1), source + 2 * x.stride(1), row, width);
       } else {
         constexpr int64_t kBlock = 16;  // lines of source and target that stay in the first-level cache
         for (int64_t c0 = 0; c0 < channels; c0 += kBlock) {
@@ -264,7 +268,50 @@ void tap_range(const Conv& conv, int d, int64_t o, int64_t in, int64_t* first, i
   *last = std::clamp<int64_t>(ceil_div(in - start, conv.dilation[i]), *first, conv.kernel[i]);
 }
 
+/// Depthwise sums for kernels that have blocks of their own (DepthwiseFn).
+void run_depthwise_blocks(KernelContext& context, const Conv& conv, DepthwiseFn fn, const Images& images, int64_t count, int64_t height, int64_t width, const Target& target) {
+  const auto& weights = *static_cast<const DepthwiseWeights*>(conv.weights[0].get());
+  const float* const taps = reinterpret_cast<const float*>(weights.weights.data());
+  const float* const zeros = reinterpret_cast<const float*>(weights.zeros.data());
+  const int64_t columns = (kDepthwisePixels - 1) * conv.stride[1] + conv.kernel[1];
+  const auto part = [&](int64_t begin, int64_t end) {
+    const float* pointers[kMaxTaps / 3 * ((kDepthwisePixels - 1) * 2 + kMaxDepthwiseWidth)];
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t n = i / target.height, y = i % target.height;
+      int64_t first, last;
+      tap_range(conv, 0, y, height, &first, &last);
+      DepthwiseBlock block;
+      block.columns = pointers;
+      block.rows = last - first;
+      block.weights = taps + first * conv.kernel[1] * conv.channels;
+      block.bias = reinterpret_cast<const float*>(weights.bias.data());
+      block.channels = conv.channels;
+      block.low = conv.epilogue.low;
+      block.high = conv.epilogue.high;
+      float* const out_row = target.y + i * target.width * conv.channels;
+      const float* const image = images.data + n * images.batch + (y * conv.stride[0] - conv.padding[0] + first * conv.dilation[0]) * images.row;
+      for (int64_t x = 0; x < target.width; x += kDepthwisePixels) {
+        const int64_t from = x * conv.stride[1] - conv.padding[1];
+        for (int64_t r = 0; r < block.rows; ++r) {
+          const float* row = image + r * conv.dilation[0] * images.row;
+          for (int64_t k = 0; k < columns; ++k) pointers[r * columns + k] = from + k >= 0 && from + k < width ? row + (from + k) * images.pixel : zeros;
+        }
+        block.out = out_row + x * conv.channels;
+        block.pixels = std::min<int64_t>(kDepthwisePixels, target.width - x);
+        fn(block);
+      }
+      conv.epilogue.apply(out_row, 0, 1, target.width * conv.channels);
+    }
+  };
+  const int64_t row_work = std::max<int64_t>(target.width * conv.channels * conv.kernel[0] * conv.kernel[1], 1);
+  context.pool->parallel_for(count * target.height, std::max<int64_t>(65536 / row_work, 1), part);
+}
+
 void run_depthwise(KernelContext& context, const Conv& conv, const Images& images, int64_t count, int64_t height, int64_t width, const Target& target) {
+  if (conv.dilation[1] == 1 && conv.stride[1] <= 2 && conv.kernel[1] <= kMaxDepthwiseWidth) {
+    const DepthwiseFn fn = tile_set().depthwise_blocks[conv.stride[1]][conv.kernel[1]];
+    if (fn != nullptr) return run_depthwise_blocks(context, conv, fn, images, count, height, width, target);
+  }
   const auto& weights = *static_cast<const DepthwiseWeights*>(conv.weights[0].get());
   // Output columns whose windows lie inside as a whole.
   int64_t inner_first = 0, inner_last = 0;
@@ -314,7 +361,7 @@ void run_depthwise(KernelContext& context, const Conv& conv, const Images& image
         pixels(x, past);
         x = past;
       }
-      if (conv.epilogue.function != nullptr) conv.epilogue.function(out_row, target.width * conv.channels);
+      conv.epilogue.apply(out_row, 0, 1, target.width * conv.channels);
     }
   };
   const int64_t row_work = std::max<int64_t>(target.width * conv.channels * conv.kernel[0] * conv.kernel[1], 1);

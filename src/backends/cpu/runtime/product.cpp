@@ -2,7 +2,6 @@
 #include "backends/cpu/runtime/product.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "backends/cpu/runtime/pack.h"
@@ -25,20 +24,13 @@ constexpr int64_t kGatherColumns = 128;
 // Below this many multiplications a second thread costs more than it saves.
 constexpr double kThreadGrain = 1 << 17;
 
-/// An instruction of pointwise programs on a run of results.
-template <PointwiseOp op>
-void map_run(float* values, int64_t count) {
-  pointwise_set().plain[static_cast<size_t>(op)](values, nullptr, nullptr, 0, values, static_cast<size_t>(count));
-}
-
 struct Named {
   std::string_view name;
-  void (*function)(float*, int64_t);
+  PointwiseOp op;
 };
 constexpr Named kFunctions[] = {
-    {"gelu", map_run<PointwiseOp::k_gelu>},           {"gelu_tanh", map_run<PointwiseOp::k_gelu_tanh>},     {"silu", map_run<PointwiseOp::k_silu>},
-    {"hardswish", map_run<PointwiseOp::k_hardswish>}, {"hardsigmoid", map_run<PointwiseOp::k_hardsigmoid>}, {"sigmoid", map_run<PointwiseOp::k_sigmoid>},
-    {"tanh", map_run<PointwiseOp::k_tanh>},
+    {"gelu", PointwiseOp::k_gelu},           {"gelu_tanh", PointwiseOp::k_gelu_tanh}, {"silu", PointwiseOp::k_silu}, {"hardswish", PointwiseOp::k_hardswish},
+    {"hardsigmoid", PointwiseOp::k_hardsigmoid}, {"sigmoid", PointwiseOp::k_sigmoid},     {"tanh", PointwiseOp::k_tanh},
 };
 
 /// A part of the depth: whole taps, or a piece of one.
@@ -100,7 +92,8 @@ void run_depth_block(const Product& p, const DepthBlock& block, bool is_last, co
   tile.residual_row = p.residual_row;
   tile.low = is_last ? p.epilogue.low : -__builtin_huge_valf();
   tile.high = is_last ? p.epilogue.high : __builtin_huge_valf();
-  const int64_t tiles_down = ceil_div(last - first, int64_t{tiles.rows});
+  // Tiles of nearly the same height: a low one at the end would leave most units idle.
+  const int64_t tiles_down = ceil_div(last - first, int64_t{tiles.rows}), height = (last - first) / tiles_down, taller = (last - first) % tiles_down;
   for (; panel < end; ++panel) {
     const int64_t column = panel * tiles.columns;
     const bool half = p.weights->is_half(panel);
@@ -114,21 +107,17 @@ void run_depth_block(const Product& p, const DepthBlock& block, bool is_last, co
     // Every tile fetches its share of the next panel.
     const int64_t share = ceil_div(block.size() * width / kLineFloats, tiles_down) * kLineFloats;
     const TileFn* functions = half ? tiles.half : tiles.full;
-    for (int64_t row = first, down = 0; row < last; row += tiles.rows, ++down) {
-      const int64_t count = std::min<int64_t>(tiles.rows, last - row);
+    for (int64_t row = first, down = 0; row < last; ++down) {
+      const int64_t count = height + (down < taller ? 1 : 0);
       tile.rows = rows + (row - first);
       tile.c = p.c + row * p.c_row + column;
       tile.next = next + down * share;
       tile.residual = is_last && p.residual != nullptr ? p.residual + row * p.residual_row + column : nullptr;
       functions[count](tile);
+      if (is_last) p.epilogue.apply(tile.c, p.c_row, count, tile.columns);
+      row += count;
     }
   }
-}
-
-void apply_function(const Product& p, int64_t first, int64_t last, int64_t panel, int64_t end) {
-  if (p.epilogue.function == nullptr || panel >= end) return;
-  const int64_t column = panel * tile_set().columns, columns = std::min(end * tile_set().columns, p.weights->columns()) - column;
-  for (int64_t row = first; row < last; ++row) p.epilogue.function(p.c + row * p.c_row + column, columns);
 }
 
 /// Rows [first, last) of panels [panel, end); with `gathered`, rows are gathered there.
@@ -148,7 +137,6 @@ void run_block(const Product& p, int64_t first, int64_t last, int64_t panel, int
       run_depth_block(p, block, is_last, part, first, last, panel, end);
     }
   });
-  apply_function(p, first, last, panel, end);
 }
 
 /// A single row of panels [panel, end).
@@ -171,11 +159,16 @@ void run_row(const Product& p, int64_t panel, int64_t end) {
   run.high = p.epilogue.high;
   run.columns = std::min(p.weights->columns() - column, run.panels * tiles.columns);
   if (run.panels > 0) tiles.row(run);
-  apply_function(p, 0, 1, panel, panel + run.panels);
+  p.epilogue.apply(run.c, 0, 1, run.columns);
   if (half) run_block(p, 0, 1, end - 1, end, nullptr);
 }
 
 }  // namespace
+
+void Epilogue::apply(float* values, int64_t row, int64_t rows, int64_t columns) const {
+  if (function == nullptr) return;
+  for (int64_t i = 0; i < rows; ++i, values += row) function(values, nullptr, nullptr, 0, values, static_cast<size_t>(columns));
+}
 
 Result<Epilogue> epilogue_of(std::string_view activation, double low, double high) {
   Epilogue out;
@@ -187,7 +180,7 @@ Result<Epilogue> epilogue_of(std::string_view activation, double low, double hig
   }
   for (const Named& named : kFunctions) {
     if (named.name != activation) continue;
-    out.function = named.function;
+    out.function = pointwise_set().plain[static_cast<size_t>(named.op)];
     return out;
   }
   return Status(Code::kInvalidFile, str_cat("activation '", activation, "' is unknown"));
@@ -234,7 +227,7 @@ void run_product(const Product& p, ThreadPool& pool) {
   const double work = static_cast<double>(p.rows) * static_cast<double>(p.weights->columns()) * static_cast<double>(p.weights->depth());
   const auto threads = static_cast<int64_t>(std::clamp(work / kThreadGrain, 1.0, static_cast<double>(pool.thread_count())));
   if (threads > 1) block = std::min(block, ceil_div(p.rows, threads));
-  block = ceil_div(block, tile_rows) * tile_rows;
+  block = ceil_div(ceil_div(p.rows, ceil_div(p.rows, block)), tile_rows) * tile_rows;
   const int64_t blocks = ceil_div(p.rows, block);
   const int64_t parts = std::min(panels, ceil_div(threads, blocks));
   const int64_t part = ceil_div(panels, parts);

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "backends/cpu/runtime/pointwise_ops.h"
 #include "base/buffer.h"
 #include "base/thread_pool.h"
 #include "pteron/status.h"
@@ -19,7 +20,9 @@ namespace pteron::cpu {
 struct Epilogue {
   float low = -__builtin_huge_valf();
   float high = __builtin_huge_valf();
-  void (*function)(float* values, int64_t count) = nullptr;
+  PointwiseFn function = nullptr;
+  /// The function on `rows` runs of `columns` values, which lie `row` elements apart.
+  void apply(float* values, int64_t row, int64_t rows, int64_t columns) const;
 };
 /// By the name that the fused operators carry: "none", "clamp" (low and high as given), "gelu", "gelu_tanh", "silu", "hardswish",
 /// "hardsigmoid", "sigmoid", "tanh". Errors: kInvalidFile.

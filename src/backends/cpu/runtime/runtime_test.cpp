@@ -207,7 +207,12 @@ TEST(CpuConv2d, EqualsLoops) {
       {1, 20, 8, 9, 20, 3, 3, 1, 1, 1, 20, true, true, false, "relu6"},  // depthwise, channels no multiple of a vector
       {2, 33, 9, 7, 33, 5, 5, 2, 2, 1, 33, false, true, false, "none"},  // depthwise from row-major
       {1, 4, 5, 5, 4, 3, 3, 1, 4, 2, 4, true, false, false, "silu"},     // depthwise: windows wholly in the padding
+      {2, 24, 11, 16, 24, 7, 7, 1, 3, 1, 24, true, true, false, "relu6"},  // depthwise blocks: whole and cut ones
+      {1, 19, 15, 31, 19, 3, 3, 2, 1, 1, 19, false, true, false, "gelu"},
+      {1, 8, 4, 3, 8, 5, 5, 1, 4, 1, 8, true, true, false, "none"},        // narrower than the kernel
+      {1, 12, 9, 20, 12, 3, 7, 2, 0, 1, 12, true, true, false, "none"},
       {1, 5, 4, 4, 3, 4, 4, 1, 0, 1, 1, false, false, false, "none"},    // one output pixel
+      {1, 3, 20, 37, 8, 3, 3, 1, 1, 1, 1, false, true, false, "none"},   // three channels, rows longer than a vector
       {1, 6, 3, 20, 7, 2, 5, 3, 3, 1, 1, true, true, false, "none"},
       {1, 300, 3, 3, 140, 3, 3, 2, 1, 1, 1, true, true, true, "relu6"},  // deep: taps in several blocks
       {1, 60, 5, 5, 130, 5, 5, 2, 2, 1, 1, false, true, false, "none"},  // deep: whole taps a block, gathered

@@ -164,7 +164,7 @@ void row(const RowRun& r) {
 
 /// kPixels neighbouring outputs of kVectors vectors of channels.
 template <int kPixels, int kVectors>
-inline void depthwise_block(const DepthwiseRun& r, int64_t pixel, int64_t channel) {
+inline void depthwise_pixels(const DepthwiseRun& r, int64_t pixel, int64_t channel) {
   const D d;
   V acc[kPixels][kVectors];
   for (int v = 0; v < kVectors; ++v) {
@@ -203,15 +203,81 @@ void depthwise(const DepthwiseRun& r) {
   int64_t pixel = 0;
   for (; pixel + 4 <= r.pixels; pixel += 4) {
     int64_t channel = 0;
-    for (; channel + kStep <= r.channels; channel += kStep) depthwise_block<4, 2>(r, pixel, channel);
-    for (; channel + kLanes <= r.channels; channel += kLanes) depthwise_block<4, 1>(r, pixel, channel);
+    for (; channel + kStep <= r.channels; channel += kStep) depthwise_pixels<4, 2>(r, pixel, channel);
+    for (; channel + kLanes <= r.channels; channel += kLanes) depthwise_pixels<4, 1>(r, pixel, channel);
     for (int64_t p = 0; p < 4 && channel < r.channels; ++p) depthwise_scalar(r, pixel + p, channel);
   }
   for (; pixel < r.pixels; ++pixel) {
     int64_t channel = 0;
-    for (; channel + kStep <= r.channels; channel += kStep) depthwise_block<1, 2>(r, pixel, channel);
-    for (; channel + kLanes <= r.channels; channel += kLanes) depthwise_block<1, 1>(r, pixel, channel);
+    for (; channel + kStep <= r.channels; channel += kStep) depthwise_pixels<1, 2>(r, pixel, channel);
+    for (; channel + kLanes <= r.channels; channel += kLanes) depthwise_pixels<1, 1>(r, pixel, channel);
     depthwise_scalar(r, pixel, channel);
+  }
+}
+
+/// One vector of channels from `c` on; with `left`, only so many channels exist.
+template <int kStride, int kWidth>
+inline void depthwise_vector(const DepthwiseBlock& b, int64_t c, int64_t left) {
+  constexpr int kColumns = (kDepthwisePixels - 1) * kStride + kWidth;
+  const D d;
+  const bool whole = left >= kLanes;
+  const auto mask = hn::FirstN(d, static_cast<size_t>(whole ? kLanes : left));
+  const auto load = [&](const float* from) HWY_ATTR { return whole ? hn::LoadU(d, from) : hn::MaskedLoad(mask, d, from); };
+  V acc[kDepthwisePixels];
+  const V bias = load(b.bias + c);
+  PTERON_UNROLL
+  for (int p = 0; p < kDepthwisePixels; ++p) acc[p] = bias;
+  const float* weights = b.weights + c;
+  const float* const* columns = b.columns;
+  for (int64_t row = 0; row < b.rows; ++row) {
+    V w[kWidth];
+    PTERON_UNROLL
+    for (int k = 0; k < kWidth; ++k) w[k] = load(weights + k * b.channels);
+    PTERON_UNROLL
+    for (int i = 0; i < kColumns; ++i) {
+      const V x = load(columns[i] + c);
+      PTERON_UNROLL
+      for (int p = 0; p < kDepthwisePixels; ++p) {
+        const int k = i - p * kStride;
+        if (k >= 0 && k < kWidth) acc[p] = hn::MulAdd(x, w[k], acc[p]);
+      }
+    }
+    weights += kWidth * b.channels;
+    columns += kColumns;
+  }
+  const V low = hn::Set(d, b.low), high = hn::Set(d, b.high);
+  for (int p = 0; p < b.pixels; ++p) {
+    float* to = b.out + p * b.channels + c;
+    if (whole) {
+      hn::StoreU(clamp(acc[p], low, high), d, to);
+    } else {
+      hn::BlendedStore(clamp(acc[p], low, high), mask, d, to);
+    }
+  }
+}
+
+template <int kStride, int kWidth>
+void depthwise_block(const DepthwiseBlock& b) {
+  int64_t c = 0;
+  for (; c + kLanes <= b.channels; c += kLanes) depthwise_vector<kStride, kWidth>(b, c, kLanes);
+  if (c < b.channels) depthwise_vector<kStride, kWidth>(b, c, b.channels - c);
+}
+
+template <int kStride>
+void fill_depthwise(DepthwiseFn* by_width) {
+  by_width[3] = depthwise_block<kStride, 3>;
+  by_width[5] = depthwise_block<kStride, 5>;
+  by_width[7] = depthwise_block<kStride, 7>;
+}
+
+void interleave3(const float* a, const float* b, const float* c, float* to, int64_t count) {
+  const D d;
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) hn::StoreInterleaved3(hn::LoadU(d, a + i), hn::LoadU(d, b + i), hn::LoadU(d, c + i), d, to + 3 * i);
+  for (; i < count; ++i) {
+    to[3 * i] = a[i];
+    to[3 * i + 1] = b[i];
+    to[3 * i + 2] = c[i];
   }
 }
 
@@ -228,7 +294,10 @@ TileSet make_tiles() {
   set.columns = 2 * kLanes;
   fill<kRows>(&set);
   set.row = row;
+  set.interleave3 = interleave3;
   set.depthwise = depthwise;
+  fill_depthwise<1>(set.depthwise_blocks[1]);
+  fill_depthwise<2>(set.depthwise_blocks[2]);
   return set;
 }
 

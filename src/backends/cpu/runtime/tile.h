@@ -46,6 +46,22 @@ struct DepthwiseRun {
   float low = 0, high = 0;
 };
 
+/// Up to kDepthwisePixels neighbouring outputs of a depthwise sum, for kernels of a fixed width and horizontal stride: out[p, c] = clamp(bias[c] +
+/// sum over kernel rows r and taps k of columns[r][p * stride + k][c] * weights[(r * width + k) * channels + c]).
+struct DepthwiseBlock {
+  const float* const* columns = nullptr;  ///< [row][(kDepthwisePixels - 1) * stride + width] pointers; outside of the image to zeros
+  int64_t rows = 0;
+  const float* weights = nullptr;         ///< of the first row that is read
+  const float* bias = nullptr;
+  float* out = nullptr;                   ///< pixels lie `channels` apart
+  int64_t pixels = 0;                     ///< that exist
+  int64_t channels = 0;
+  float low = 0, high = 0;
+};
+inline constexpr int kDepthwisePixels = 7;
+inline constexpr int kMaxDepthwiseWidth = 7;
+using DepthwiseFn = void (*)(const DepthwiseBlock&);
+
 /// One row times `panels` whole panels that lie panel_step elements apart: as Tile with one row and one tap.
 struct RowRun {
   const float* x = nullptr;
@@ -67,7 +83,10 @@ struct TileSet {
   TileFn full[kMaxTileRows + 1] = {};  ///< by number of rows, 1 to `rows`
   TileFn half[kMaxTileRows + 1] = {};
   void (*row)(const RowRun&) = nullptr;
-  void (*depthwise)(const DepthwiseRun&) = nullptr;
+  /// to[3 * i + k] = the i-th of the k-th plane.
+  void (*interleave3)(const float* a, const float* b, const float* c, float* to, int64_t count) = nullptr;
+  void (*depthwise)(const DepthwiseRun&) = nullptr;              ///< any kernel, stride and dilation
+  DepthwiseFn depthwise_blocks[3][kMaxDepthwiseWidth + 1] = {};  ///< by horizontal stride (1, 2) and kernel width (3, 5, 7), without dilation
 };
 const TileSet& tile_set();
 

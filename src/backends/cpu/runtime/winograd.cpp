@@ -77,9 +77,8 @@ void transform_output(const WinogradConv& c, const Place& place, const float* in
     o.residuals[i] = inside && o.has_residual ? c.residual + at : nullptr;
   }
   winograd_transforms().output(o);
-  if (c.epilogue.function == nullptr) return;
   for (float* pixel : o.pixels) {
-    if (pixel != nullptr) c.epilogue.function(pixel, count);
+    if (pixel != nullptr) c.epilogue.apply(pixel, 0, 1, count);
   }
 }
 
