@@ -143,6 +143,22 @@ TEST(CpuLinear, DeepOnesRunInBlocks) {
   }
 }
 
+TEST(CpuLinear, NaNPassesClamps) {
+  for (const int64_t n : {1, 16, 21}) {
+    std::vector<float> x{1, std::nanf(""), 1, 1}, w(static_cast<size_t>(2 * n), 1.0f), y(static_cast<size_t>(2 * n));
+    Call call(8);
+    call.tensor(0, {2, 2}, x.data(), false);
+    call.tensor(1, {n, 2}, w.data(), true);
+    call.activation(4, "clamp", 0, 6);
+    call.tensor(7, {2, n}, y.data(), false);
+    ASSERT_TRUE(call.run(linear_kernels()[0], 1).ok());
+    for (int64_t j = 0; j < n; ++j) {
+      EXPECT_TRUE(std::isnan(y[static_cast<size_t>(j)])) << n;
+      EXPECT_EQ(y[static_cast<size_t>(n + j)], 2.0f) << n;
+    }
+  }
+}
+
 struct ConvCase {
   int64_t n, c, h, w, o, kh, kw, stride, padding, dilation, groups;
   bool x_last, y_last, residual;

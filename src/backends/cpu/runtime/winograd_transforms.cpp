@@ -85,8 +85,9 @@ inline void output_vector(Load&& load, Store&& store) {
   }
 }
 
-/// NaN stays NaN: the comparison picks y unless it is really outside.
+/// `y` between low and high. NaN stays NaN: x86's instructions give their second operand if one is NaN.
 inline V clamp(V y, V low, V high) {
+  if constexpr (HWY_ARCH_X86) return hn::Min(high, hn::Max(low, y));
   y = hn::IfThenElse(hn::Lt(y, low), low, y);
   return hn::IfThenElse(hn::Gt(y, high), high, y);
 }
