@@ -54,7 +54,15 @@ CopyPlan make_plan(const TensorView& from, const TensorView& to) {
 template <typename T>
 void copy_row(const T* from, int64_t from_stride, T* to, int64_t to_stride, int64_t n) {
   if (to_stride == 1 && from_stride == 1) {
-    std::memcpy(to, from, static_cast<size_t>(n) * sizeof(T));
+    constexpr int64_t kChunk = 32 / sizeof(T);
+    if (n > 8 * kChunk) {
+      std::memcpy(to, from, static_cast<size_t>(n) * sizeof(T));
+      return;
+    }
+    // Short rows: a call would take longer than the copy.
+    int64_t i = 0;
+    for (; i + kChunk <= n; i += kChunk) std::memcpy(to + i, from + i, kChunk * sizeof(T));
+    for (; i < n; ++i) to[i] = from[i];
     return;
   }
   if (to_stride == 1 && from_stride == 0) {
@@ -120,11 +128,17 @@ void copy_planned(KernelContext& context, const CopyPlan& plan) {
     return;
   }
   if (!transpose) {
+    const size_t row_at = static_cast<size_t>(last - 1);
+    const int64_t rows_inside = plan.size[row_at];
     context.pool->parallel_for(total / columns, std::max<int64_t>(1, grain_elements / columns), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
+      for (int64_t r = begin; r < end;) {
         int64_t from_at = 0, to_at = 0;
         outer_offsets(plan, 1, r, -1, &from_at, &to_at);
-        copy_row(from + from_at, plan.from_stride[column_dim], to + to_at, plan.to_stride[column_dim], columns);
+        // Rows up to the end of the dim around them lie evenly.
+        const int64_t stop = std::min(end, r - r % rows_inside + rows_inside);
+        for (; r < stop; ++r, from_at += plan.from_stride[row_at], to_at += plan.to_stride[row_at]) {
+          copy_row(from + from_at, plan.from_stride[column_dim], to + to_at, plan.to_stride[column_dim], columns);
+        }
       }
     });
     return;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/cpu/aot/nodes.h"
 #include "backends/cpu/aot/rewrites.h"
 #include "ir/builder.h"
 
@@ -81,16 +82,7 @@ class Matcher {
     return id;
   }
 
-  ValueId aten(Builder& b, std::string_view name, std::vector<Arg> args) {
-    const ir::Op* op = catalog_.find(name);
-    if (op == nullptr) return {};
-    auto completed = ir::complete_args(*op, std::move(args), b.exprs());
-    if (!completed.ok()) return {};
-    auto made = ir::make_node(graph_, *op, std::move(completed).value(), name.substr(name.find("::") + 2));
-    if (!made.ok()) return {};
-    b.append(made.value());
-    return graph_[graph_[made.value()].outputs[0]].kind == ir::ValueKind::kTensor ? graph_[made.value()].outputs[0] : ValueId();
-  }
+  ValueId aten(Builder& b, std::string_view name, std::vector<Arg> args) { return add_node(b, catalog_, name, std::move(args)); }
 
   /// A query times a number is a scale.
   void take_scale(Found* f) const {

@@ -10,6 +10,9 @@ namespace pteron::cpu {
 /// Rows of the engine's own operators.
 std::span<const ir::OpDef> operators();
 
+/// Convolutions of lines become ones of images, transposed ones whose windows do not overlap become products; fuse() takes it from there.
+Result<bool> plain_convolutions(ir::Graph& graph, const ir::Catalog& catalog);
+
 /// Products and convolutions with constant float32 weights become the engine's operators, with bias, a residual that is added to the sum, and
 /// the activation behind it. `engine` holds operators().
 Result<bool> fuse(ir::Graph& graph, const ir::Catalog& engine);

@@ -360,6 +360,9 @@ void store_run(const Access& a, const float* from, int64_t count, int64_t stride
 class Runner {
  public:
   Runner(const PointwiseState& program, const Space& space) : program_(program), space_(space) {
+    // Registers where the inputs' blocks lie, as far as the low address bits go: a load never waits for a store of the instruction before then.
+    const auto input = reinterpret_cast<uintptr_t>(space.inputs[0].data), own = reinterpret_cast<uintptr_t>(memory_);
+    registers_ = memory_ + (input - own) % (kBlock * sizeof(float)) / 64 * 16;
     for (const Operand& number : program.numbers) std::fill_n(register_at(number.index), kBlock, number.value);
   }
 
@@ -424,6 +427,10 @@ class Runner {
       load_run(a, from, 0, block.elements(), to);
       return to;
     }
+    if (a.convert == nullptr && column == 1) {
+      pointwise_set().gather_rows(reinterpret_cast<const float*>(from), step, block.rows, block.columns, to);
+      return to;
+    }
     for (int64_t r = 0; r < block.rows; ++r) {
       if (step == 0 && r > 0) {
         std::copy_n(to, block.columns, to + r * block.columns);
@@ -451,7 +458,8 @@ class Runner {
   const float* inputs_[kMaxPointwiseInputs] = {};
   bool direct_[kMaxPointwiseInputs] = {};
   Staged what_[kMaxPointwiseInputs];
-  alignas(64) float registers_[kMaxRegisters * kBlock];
+  float* registers_ = nullptr;
+  alignas(64) float memory_[(kMaxRegisters + 1) * kBlock];
   alignas(64) float staged_[kMaxPointwiseInputs * kBlock];
 };
 

@@ -133,6 +133,17 @@ void put(PointwiseSet* set, PointwiseOp op) {
   if constexpr (kOperands == 3) set->plain[at] = map3<F>;
 }
 
+void gather_rows(const float* from, int64_t row, int64_t rows, int64_t columns, float* to) {
+  const D d;
+  const auto step = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t whole = columns - columns % step;
+  const auto left = static_cast<size_t>(columns - whole);
+  for (int64_t r = 0; r < rows; ++r, from += row, to += columns) {
+    for (int64_t c = 0; c < whole; c += step) hn::StoreU(hn::LoadU(d, from + c), d, to + c);
+    if (left > 0) vm::store_first(vm::load_first(d, from + whole, left), d, to + whole, left);
+  }
+}
+
 void stream(const float* from, float* to, size_t n) {
   const D d;
   const size_t step = hn::Lanes(d);
@@ -149,6 +160,7 @@ void flush() { hwy::FlushStream(); }
 
 PointwiseSet make_pointwise() {
   PointwiseSet set;
+  set.gather_rows = gather_rows;
   set.stream = stream;
   set.flush = flush;
 #define POINTWISE(name, operands) put<F_##name, operands>(&set, PointwiseOp::k_##name);
