@@ -243,6 +243,39 @@ def test_bench_with_inputs(pteron, sample, program):
     assert json.loads(done.stdout)["calls"] >= 30
 
 
+@pytest.mark.parametrize("backend", ["cpu", "portable"])
+def test_bench_profile_looks_into_delegates(pteron, sample, tmp_path, backend):
+    assert pteron("compile", sample / "cnn" / "model.pt2", "-o", tmp_path / "m.pte", "--backend", backend).returncode == 0
+    words = ["bench", tmp_path / "m.pte", "--threads", "1", "--min-time", "0.05", "--profile"]
+    report = json.loads(pteron(*words, "--json", "--trace", tmp_path / "t.json").stdout)["profile"]
+    assert report["machine_gflops"] > 1 and report["machine_gbytes_per_second"] > 0.1 and report["hint"].startswith("bound by ")
+    inside = [n for n in report["nodes"] if n["place"].startswith("delegate 0: ")]
+    assert bool(inside) == (backend == "cpu")
+    products = [n for n in inside or report["nodes"] if "conv" in n["kernel"]]
+    assert products and all(n["flops"] > 0 and n["bytes"] > 0 and n["time_ms"] > 0 for n in products)
+    assert any(".py:" in n["place"] for n in products)
+    # A 3 x 3 convolution of 3 channels into 8, on 2 x 16 x 20 points.
+    assert max(n["flops"] for n in products) >= 2 * 27 * 8 * 2 * 16 * 20
+    assert sum(n["time_ms"] for n in report["nodes"]) + report["outside_ms"] == pytest.approx(report["total_ms"], rel=1e-6)
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert len(events) >= 5 * len(report["nodes"])
+    assert all(e["ph"] == "X" and e["dur"] >= 0 for e in events)
+    assert all(a["ts"] + a["dur"] <= b["ts"] + 0.5 for a, b in zip(events, events[1:]))
+    text = pteron(*words).stdout
+    assert "GFLOP/s" in text and "bound by" in text and products[0]["kernel"] in text
+
+
+def test_compile_says_what_stays_outside(pteron, sample, tmp_path):
+    for backend, outside in (("cpu", False), ("null", True)):
+        done = pteron("compile", sample / "mlp_float32" / "model.pt2", "-o", tmp_path / "m.pte", "--backend", backend)
+        assert done.returncode == 0, done.stderr
+        assert ("backend cpu runs" in done.stdout and "about 100.0 % of the time" in done.stdout) == (backend == "cpu")
+        assert ("nodes stay outside, about 100.0 % of the time" in done.stdout and "the null backend takes nothing" in done.stdout) == outside
+    report = json.loads(pteron("compile", sample / "mlp_float32" / "model.pt2", "-o", tmp_path / "m.pte", "--json").stdout)
+    assert [b["name"] for b in report["backends"]] == ["cpu"] and report["backends"][0]["share_of_time"] == 1 and not report["outside"]
+    assert len(report["groups"]) == 1 and report["groups"][0]["kernels"].count("pteron_cpu::linear.out") == 3
+
+
 def test_explain_with_a_backend(pteron, sample):
     plain = json.loads(pteron("explain", sample / "cnn" / "model.pt2", "--json").stdout)
     nodes = json.loads(pteron("explain", sample / "cnn" / "model.pt2", "--backend", "cpu", "--json").stdout)
