@@ -24,7 +24,7 @@ enum class CompileProfile : uint8_t {
 /// A method of the program and the archive it comes from.
 struct CompileMethod {
   std::string name = "forward";
-  std::string archive;             ///< path of a .pt2
+  std::string archive = {};        ///< path of a .pt2
 };
 
 /// A method without inputs that gives back fixed values, e.g. {"get_vocab_size", {int64_t{256}}}.
@@ -40,15 +40,15 @@ struct CompileSizeBound {
 };
 
 struct CompileSettings {
-  std::vector<CompileMethod> methods;          ///< at least one; names differ
-  std::vector<CompileConstant> constants;
-  std::vector<std::string> shared_states;      ///< buffers, by name, that are the same memory in all methods that have them
+  std::vector<CompileMethod> methods = {};     ///< at least one; names differ
+  std::vector<CompileConstant> constants = {};
+  std::vector<std::string> shared_states = {};     ///< buffers, by name, that are the same memory in all methods that have them
   CompileProfile profile = CompileProfile::kPteron;
-  std::vector<std::string> backends;           ///< in order of preference; empty: "cpu" (none with kExecutorch); "portable": kernels alone
+  std::vector<std::string> backends = {};        ///< in order of preference; empty: "cpu" (none with kExecutorch); "portable": kernels alone
   bool strict = false;                         ///< refuse a program of which some node stays outside the backends
-  std::vector<std::string> kernel_libraries;   ///< shared libraries with own operators (pteron/ops.h)
+  std::vector<std::string> kernel_libraries = {};  ///< shared libraries with own operators (pteron/ops.h)
   uint64_t alignment_bytes = 64;               ///< of planned buffers and weights: a power of two from 16 to 4096
-  std::vector<CompileSizeBound> size_bounds;
+  std::vector<CompileSizeBound> size_bounds = {};
   bool sync = true;                            ///< compile_to_file: wait until the file is on the disk
   int threads = 0;                             ///< for folding constants; <= 0: all CPUs of the process
   LogSink* log = nullptr;                      ///< gets warnings; must outlive the call

@@ -229,7 +229,9 @@ bool consume_archive(std::span<const std::byte> bytes) {
   auto file = file_of(bytes);
   if (!catalog.ok() || file == nullptr) return false;
   ir::Program program;
-  return importer::import_archive(std::move(file), *catalog, {.check_weights = false}, program).ok();
+  importer::ImportOptions options;
+  options.check_weights = false;  // changed bytes of weights are of no interest
+  return importer::import_archive(std::move(file), *catalog, options, program).ok();
 }
 
 bool consume_model_json(std::span<const std::byte> bytes) { return consume_archive(build_archive(bytes)); }
