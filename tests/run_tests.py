@@ -162,7 +162,8 @@ def make_cases(options):
     shutil.rmtree(cases, ignore_errors=True)
     folder = ROOT / "tests" / "conformance"
     jobs = [["opinfo_cases.py", "--out", cases / "op", "--every", every], ["model_cases.py", "--out", cases / "model", "--section", "A"],
-            ["bug_cases.py", "--out", cases / "bug"], ["export_cases.py", "--out", cases / "export"], ["pte_cases.py", "--out", cases / "pte"]]
+            ["bug_cases.py", "--out", cases / "bug"], ["export_cases.py", "--out", cases / "export"],
+            ["edge_cases.py", "--out", cases / "edge"], ["pte_cases.py", "--out", cases / "pte"]]
     # Two at a time: each generator works on one core.
     running = []
     for job in jobs:

@@ -87,12 +87,13 @@ class Driver {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-Status import_methods(const CompileOptions& options, const ir::Catalog& catalog, ir::Program& program) {
+Status import_methods(const CompileOptions& options, const ir::Catalog& catalog, ir::Program& program, ir::Guards& guards) {
   for (const MethodSource& source : options.methods) {
     PTERON_ASSIGN(std::shared_ptr<FileBytes> archive, FileBytes::map(source.path));
     importer::ImportOptions import;
     import.method = source.method;
     import.log = options.log;
+    import.guards = &guards;
     Status status = importer::import_archive(std::move(archive), catalog, import, program);
     if (!status.ok()) return std::move(status).with_context(str_cat("loading ", source.path));
   }
@@ -265,7 +266,8 @@ Result<CompileReport> compile(const CompileOptions& options, const Environment& 
   Driver driver(options, context, program, report);
   bool stop = false;
 
-  PTERON_TRY(import_methods(options, *environment.catalog, program));
+  ir::Guards guards;
+  PTERON_TRY(import_methods(options, *environment.catalog, program, guards));
   PTERON_TRY(check_user_shapes(program, environment.libraries));
   PTERON_TRY(driver.finish("import", &stop));
   if (stop) return report;
@@ -313,7 +315,8 @@ Result<CompileReport> compile(const CompileOptions& options, const Environment& 
   std::vector<format::DelegateSpec> delegates;
   for (const backends::CompiledGroup& group : groups) delegates.push_back({group.id, 0, group.specs});
   report.delegates = delegate_ids(groups);
-  PTERON_ASSIGN(emit::Emitted emitted, emit::emit_program(program, {options.profile, options.alignment_bytes, delegates, false, options.shared_states, context.has_kernel, environment.catalog}));
+  PTERON_ASSIGN(emit::Emitted emitted, emit::emit_program(program, {options.profile, options.alignment_bytes, delegates, false, options.shared_states, context.has_kernel, environment.catalog,
+                                                                       nullptr, &guards}));
   add_groups(groups, emitted.program);
   PTERON_TRY(add_constant_methods(options, emitted));
   report.methods = std::move(emitted.reports);

@@ -15,6 +15,7 @@
 #include "format/meta.h"
 #include "format/program.h"
 #include "ir/graph.h"
+#include "ir/guard.h"
 #include "ir/op.h"
 #include "pteron/status.h"
 
@@ -44,6 +45,7 @@ struct EmitOptions {
   std::function<bool(std::string_view kernel)> has_kernel = {};  ///< kernels that the profile's runtime has; null: no check
   const ir::Catalog* catalog = nullptr;  ///< views of the scatter operators; null: their results are never computed in place
   ExternalKeys* external_keys = nullptr; ///< of a payload; null: keys are made anew
+  const ir::Guards* guards = nullptr;    ///< what calls are checked for beside ranges of sizes; may be null
 };
 
 /// Smaller constants of a payload stay inside it.

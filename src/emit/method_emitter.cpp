@@ -479,6 +479,7 @@ Status MethodEmitter::emit_call(const ir::Graph& graph, const ir::Node& node) {
         define_symbol(out.scalar, slot);
       } else if (!out.scalar.is_const()) {
         computed_.back()[out.scalar.node()] = slot;
+        define_flag(out.scalar, slot);
       }
       continue;
     }

@@ -185,6 +185,8 @@ class MethodEmitter {
   Result<int32_t> prim(std::string_view name, const std::vector<int32_t>& args, format::ValueSpec out);
   void define_symbols(const ir::TensorType& type, int32_t tensor);
   void define_symbol(ir::Expr symbol, int32_t value);
+  /// A bool read from a tensor, which an export writes as "u0 == 1": it gives u0.
+  void define_flag(ir::Expr flag, int32_t value);
 
   // Instructions.
   int32_t op_index(std::string_view kernel);
@@ -221,9 +223,10 @@ class MethodEmitter {
   std::map<std::string, int32_t> strings_;
   std::map<std::vector<int64_t>, int32_t> int_lists_;
   int32_t null_ = -1;
+  static constexpr int kValue = -1, kFlag = -2;
   struct SymbolSource {
     int32_t value = -1;   // scalar value, or tensor whose dim carries it
-    int dim = -1;         // -1: `value` is the scalar itself
+    int dim = kValue;     // kValue: `value` is the scalar itself; kFlag: a bool, true if the symbol is 1
     int64_t scale = 1, shift = 0;  // size = scale * symbol + shift
   };
   std::unordered_map<const ir::ExprNode*, SymbolSource> symbol_sources_;

@@ -143,6 +143,12 @@ format::MethodMeta MethodEmitter::describe() {
     }
     meta.outputs.push_back(std::move(port));
   }
+  const auto guards = options_.guards == nullptr ? ir::Guards::const_iterator() : options_.guards->find(method_.name);
+  if (options_.guards != nullptr && guards != options_.guards->end()) {
+    for (const ir::Guard& guard : guards->second) {
+      if (auto condition = describer.describe(guard.condition)) meta.constraints.push_back({std::move(*condition), guard.text});
+    }
+  }
   for (size_t i = 0; i < plan_.arenas.size(); ++i) {
     meta.arenas.push_back({static_cast<uint32_t>(options_.alignment_bytes), i == 1 ? std::string(kSharedArena) : std::string()});
   }

@@ -93,7 +93,14 @@ Result<int32_t> MethodEmitter::prim(std::string_view name, const std::vector<int
 }
 
 void MethodEmitter::define_symbol(Expr symbol, int32_t value) {
-  if (symbol.is_symbol()) symbol_sources_.try_emplace(symbol.node(), SymbolSource{value, -1, 1, 0});
+  if (symbol.is_symbol()) symbol_sources_.try_emplace(symbol.node(), SymbolSource{value, kValue, 1, 0});
+}
+
+void MethodEmitter::define_flag(Expr flag, int32_t value) {
+  if (flag.node()->op != ExprOp::kEq) return;
+  Expr symbol = flag.node()->args[0], one = flag.node()->args[1];
+  if (symbol.is_const()) std::swap(symbol, one);
+  if (symbol.is_symbol() && one.is_const() && one.value() == 1) symbol_sources_.try_emplace(symbol.node(), SymbolSource{value, kFlag, 1, 0});
 }
 
 void MethodEmitter::check_range(Expr symbol, int32_t value) {
@@ -164,7 +171,8 @@ Result<int32_t> MethodEmitter::expr_value(Expr e) {
       return Status(Code::kUnsupported, str_cat(current_, ": size ", node.name, " is not carried by any input or earlier result"));
     }
     const SymbolSource& s = source->second;
-    if (s.dim < 0) return s.value;
+    if (s.dim == kValue) return s.value;
+    if (s.dim == kFlag) return prim("executorch_prim::sym_ite.Scalar", {s.value, int_value(1), int_value(0)}, int64_t{0});
     PTERON_ASSIGN(slot, prim("aten::sym_size.int", {s.value, int_value(s.dim)}, int64_t{0}));
     if (s.shift != 0) {
       PTERON_ASSIGN(slot, prim("executorch_prim::sub.Scalar", {slot, int_value(s.shift)}, int64_t{0}));

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <utility>
 
 #include "base/str_cat.h"
 #include "import/graph_reader.h"
+#include "import/guards.h"
 #include "import/signature.h"
 #include "ir/verify.h"
 
@@ -86,7 +88,8 @@ std::unordered_map<std::string, ir::Range> read_ranges(JsonValue program) {
 /// Reads the parts of a signature into a graph.
 class SignatureReader {
  public:
-  SignatureReader(ImportContext& context, GraphReader& reader, JsonValue graph_module) : context_(context), reader_(reader), module_(graph_module) {}
+  SignatureReader(ImportContext& context, GraphReader& reader, JsonValue program, JsonValue graph_module)
+      : context_(context), reader_(reader), program_(program), module_(graph_module) {}
 
   Status read(ir::Method* method) {
     JsonValue graph, signature;
@@ -102,6 +105,7 @@ class SignatureReader {
     for (size_t i = 0; i < inputs.size(); ++i) PTERON_TRY(read_input(input_specs[i], inputs[i]));
     name_inputs();
     find_input_symbols();
+    if (context_.options.guards != nullptr) read_guards((*context_.options.guards)[method->name]);
     PTERON_TRY(reader_.read_nodes());
     for (size_t i = 0; i < outputs.size(); ++i) PTERON_TRY(read_output(output_specs[i], outputs[i]));
     return ok_status();
@@ -223,6 +227,23 @@ class SignatureReader {
     }
   }
 
+  /// Conditions on sizes that the export relied on and that ranges do not say.
+  void read_guards(std::vector<ir::Guard>& guards) {
+    const ir::Graph& graph = reader_.graph();
+    const auto input = [&](std::string_view name, int64_t dim) -> std::optional<ir::Expr> {
+      const auto position = positions_.find(name);
+      if (position == positions_.end() || !graph.inputs[position->second].value.valid()) return std::nullopt;
+      const ir::Value& value = graph[graph.inputs[position->second].value];
+      if (dim < 0) return value.kind == ir::ValueKind::kScalar && value.scalar.type() == ir::ExprType::kInt ? std::optional(value.scalar) : std::nullopt;
+      if (value.kind != ir::ValueKind::kTensor || dim >= value.type.rank()) return std::nullopt;
+      return value.type.sizes[static_cast<size_t>(dim)];
+    };
+    for (const JsonValue text : json_items(program_, "guards_code")) {
+      const std::optional<ir::Expr> guard = read_guard(json_text(text), context_.program.exprs, input);
+      if (guard && guard->type() == ir::ExprType::kBool && !ir::symbols_in(*guard).empty()) guards.push_back({*guard, std::string(json_text(text))});
+    }
+  }
+
   Status read_output(JsonValue spec, JsonValue output) {
     ir::Graph& graph = reader_.graph();
     std::string_view tag;
@@ -251,7 +272,7 @@ class SignatureReader {
 
   ImportContext& context_;
   GraphReader& reader_;
-  JsonValue module_;
+  JsonValue program_, module_;
   std::vector<std::string> argument_names_;
   std::unordered_set<std::string_view> mutated_;
   std::unordered_map<std::string_view, size_t> states_, positions_;
@@ -276,7 +297,7 @@ Status import_archive(std::shared_ptr<FileBytes> file, const ir::Catalog& catalo
   auto method = std::make_unique<ir::Method>(program);
   method->name = options.method;
   GraphReader reader(context, method->graph, graph);
-  SignatureReader signature(context, reader, graph_module);
+  SignatureReader signature(context, reader, document.root(), graph_module);
   if (Status status = signature.read(method.get()); !status.ok()) return std::move(status).with_context(path);
   if (Status status = ir::verify(method->graph, ir::Dialect::kImported); !status.ok()) {
     return invalid(str_cat(path, ": ", status.message()));  // an archive that contradicts the schemas or itself

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mapped_file.h"
 #include "ir/graph.h"
+#include "ir/guard.h"
 #include "ir/op.h"
 #include "pteron/status.h"
 
@@ -27,6 +28,7 @@ struct ImportOptions {
   SourceDetail source = SourceDetail::kShort;
   LogSink* log = nullptr;          ///< gets warnings; may be null
   bool check_weights = true;       ///< compare the checksums of weights, which reads their bytes; the rest of the archive is always checked
+  ir::Guards* guards = nullptr;    ///< gets what the export assumed about sizes of inputs; may be null
 };
 
 /// Appends one method to `program`, in the `imported` dialect. Operators that the catalog does not know stay as nodes of foreign

@@ -56,6 +56,21 @@ bool has_writes(const Graph& graph) {
   return false;
 }
 
+std::vector<ir::ValueId> pieces_as_exported(ir::Builder& builder, const Node& node) {
+  const std::string& name = node.op->schema.name;
+  if ((name != "aten::chunk" && name != "aten::unsafe_chunk") || node.outputs.empty()) return {};
+  const ir::NodeView view(builder.graph(), *node.op, node.args);
+  const int rank = view.type("self").rank();
+  const int64_t dim = view.integer("dim") + (view.integer("dim") < 0 ? rank : 0);
+  if (dim < 0 || dim >= rank || view.type("self").sizes[static_cast<size_t>(dim)].is_const()) return {};
+  std::vector<ir::Expr> sizes;
+  for (const ir::ValueId piece : node.outputs) {
+    if (view.type(piece).rank() != rank) return {};
+    sizes.push_back(view.type(piece).sizes[static_cast<size_t>(dim)]);
+  }
+  return builder.ops("aten::split_with_sizes", {view.value("self"), sizes, ir::Expr(dim)});
+}
+
 const Op* in_place_op(ir::Program& program, const ir::Catalog& catalog, std::string_view name) {
   for (const auto& op : program.foreign_ops) {
     if (op->name == name && op->functional != nullptr) return op.get();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/str_cat.h"
+#include "passes/alias_ops.h"
 #include "passes/passes.h"
 #include "passes/scalar_args.h"
 #include "tensor/dtype.h"
@@ -74,7 +75,8 @@ class Decomposer {
     Builder builder(graph_, catalog_, made);
     builder.has_kernel = has_kernel_;
     builder.set_origin(node);
-    const std::vector<ValueId> results = node.op->def.decompose(builder, NodeView(graph_, *node.op, node.args));
+    std::vector<ValueId> results = pieces_as_exported(builder, node);
+    if (results.empty()) results = node.op->def.decompose(builder, NodeView(graph_, *node.op, node.args));
     if (!builder.status().ok()) return builder.take_status().with_context(graph_[id].op->name);
     if (results.empty()) {
       order_.push_back(id);
@@ -88,10 +90,7 @@ class Decomposer {
   }
 
   Status replace(const Node& node, const std::vector<ValueId>& results) {
-    // A dim of unknown size may give more pieces than the export saw; the program takes those that it has names for.
-    const auto& returns = node.op->schema.returns;
-    const bool pieces = returns.size() == 1 && returns[0].type.list && results.size() > node.outputs.size();
-    if (results.size() != node.outputs.size() && !pieces) {
+    if (results.size() != node.outputs.size()) {
       return Status(Code::kInternal, str_cat("the decomposition of ", node.op->name, " gives ", results.size(), " results, expected ", node.outputs.size()));
     }
     for (size_t k = 0; k < node.outputs.size(); ++k) {

@@ -152,7 +152,8 @@ class Resolver {
     if (node.op->def.decompose == nullptr) return Rewrite::kKeep;
     const NodeView view(graph_, *node.op, node.args);
     const size_t wanted = node.outputs.size();
-    made = node.op->def.decompose(b, view);
+    made = pieces_as_exported(b, node);
+    if (made.empty()) made = node.op->def.decompose(b, view);
     return made.size() == wanted ? Rewrite::kReplace : Rewrite::kKeep;
   }
 

@@ -24,6 +24,14 @@ def one(*sizes):
     return lambda: [tuple(torch.randn(s) for s in sizes)]
 
 
+REFUSALS = []
+
+
+def refusal(*row):
+    """name, good case whose program it is, function that makes the inputs, expected exit code, note."""
+    REFUSALS.append(row)
+
+
 class Blocks(nn.Module):
     """What both kinds of tracer see: a module tree, a shared layer, a buffer that counts calls, a nested result."""
 
@@ -133,6 +141,114 @@ def _checks(count, x):
     return x[:n] * 2, torch.zeros(n)
 
 
+# torch._check_tensor_all reads one bool as a number (sym_ite) and asserts it.
+@function("check_tensor_all_true", lambda: [(torch.rand(3) + v,) for v in (1, 2)])
+def _check_all(x):
+    torch._check_tensor_all(x > 0, lambda: "x must be positive")
+    return x.log()
+
+
+refusal("check_tensor_all_false", "check_tensor_all_true", lambda: (torch.tensor([1.0, -1.0, 2.0]),), 6, "a run-time check that fails")
+refusal("check_tensor_all_nan", "check_tensor_all_true", lambda: (torch.tensor([1.0, float("nan"), 2.0]),), 6, "a run-time check that fails")
+
+
+@function("assert_async_true", lambda: [(torch.rand(4) + 1,)])
+def _assert_async(x):
+    torch._assert_async((x > 0).all(), "every element must be positive")
+    return x * 2
+
+
+refusal("assert_async_false", "assert_async_true", lambda: (torch.tensor([1.0, 2.0, -3.0, 4.0]),), 6, "_assert_async of a result")
+
+
+@function("check_number_true", lambda: [(torch.tensor(3), torch.rand(4))])
+def _check_number(n, x):
+    k = n.item()
+    torch._check(k > 1, lambda: "n must be above one")
+    return x * k
+
+
+refusal("check_number_false", "check_number_true", lambda: (torch.tensor(1), torch.ones(4)), 6, "_check of a number read from a tensor")
+
+
+@function("sym_ite_of_sizes", lambda: [(torch.randn(n, 3),) for n in (3, 5, 9, 2)], dynamic_shapes=(({0: torch.export.Dim("n", min=2, max=12)},),))
+def _sym_ite(x):
+    n = torch.sym_ite(x.shape[0] > 4, x.shape[0] - 1, 2 * x.shape[0] + 1)
+    return x * n, torch.full((2,), 1) + n, x.sum(0) / torch.sym_ite(x.shape[0] == 5, 2.0, 0.5)
+
+
+@function("sym_ite_of_data", lambda: [(torch.tensor(v), torch.randn(3)) for v in (True, False)])
+def _sym_ite_data(flag, x):
+    return x * torch.sym_ite(flag.item(), 3, -2), x + torch.sym_ite(torch.sym_not(flag.item()), 1, 0)
+
+
+class ConstantBase(nn.Module):
+    """Writes through views of tensors that are constants of the program: literals start anew in every call, attributes live on."""
+
+    def __init__(self):
+        super().__init__()
+        self.kept = torch.arange(6.0)
+        self.register_buffer("table", torch.ones(3, 4))
+
+    def forward(self, x):
+        literal = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
+        before = literal[1:3] * 1
+        literal[1:3] = x
+        literal[::2].mul_(2)
+        zeros = torch.zeros(3, 4)
+        zeros[1, 1:3].copy_(x)
+        zeros.t()[0].add_(1)
+        self.kept[2:4] += x
+        self.table[:, 1].fill_(x.shape[0])
+        self.table[0].add_(x[0])
+        return literal, before, zeros, self.kept * 2, self.table[:2].clone()
+
+
+case("write_on_constant_base", lambda: [(torch.randn(2),) for _ in range(3)])(ConstantBase)
+case("write_on_constant_base_strict", lambda: [(torch.randn(2),) for _ in range(3)], strict=True)(ConstantBase)
+
+
+class LeftConstant(nn.Module):
+    """Products whose first factor is a constant: a parameter, a literal, a turned or batched one, a vector."""
+
+    def __init__(self, dtype=torch.float32):
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(5, 4, dtype=dtype))
+        self.register_buffer("batch", torch.randn(2, 3, 4, dtype=dtype))
+        self.register_buffer("vector", torch.randn(4, dtype=dtype))
+
+    def forward(self, x, y):
+        return (self.w @ x, self.w.t() @ (self.w @ x), self.batch @ x, torch.bmm(self.batch, y), self.vector @ x, torch.tensor([[1.0, 2.0, 3.0, 4.0]], dtype=x.dtype) @ x,
+                torch.addmm(self.w[:, :3], self.w, x, alpha=2), torch.einsum("oi,bik->bok", self.w, y), self.batch[0] @ y, torch.mv(self.w, x[:, 0]))
+
+
+case("left_constant", one((4, 3), (2, 4, 6)))(LeftConstant)
+case("left_constant_decomposed", one((4, 3), (2, 4, 6)), decompose=True)(LeftConstant)
+case("left_constant_float64", lambda: [(torch.randn(4, 3, dtype=torch.float64), torch.randn(2, 4, 6, dtype=torch.float64))])(lambda: LeftConstant(torch.float64))
+case("left_constant_bfloat16", lambda: [(torch.randn(4, 3).bfloat16(), torch.randn(2, 4, 6).bfloat16())])(lambda: LeftConstant(torch.bfloat16))
+case("left_constant_dynamic", lambda: [(torch.randn(4, 3), torch.randn(2, 4, n)) for n in (6, 1, 9)],
+     dynamic_shapes=(None, {2: torch.export.Dim("n", min=1, max=16)}))(LeftConstant)
+
+
+class Pieces(nn.Module):
+    """The number of pieces is fixed by the export although the dim may vary; sizes with another number are refused."""
+
+    def forward(self, x, y):
+        a, b = x.chunk(2)
+        *c, d = y.chunk(3, 1)
+        return a * 2, b.sum(0), [t.sum() for t in c], d + 1, x.unbind(1)[-1]
+
+
+case("pieces_of_dynamic_dims", lambda: [(torch.randn(n, 3), torch.randn(2, m)) for n, m in ((4, 6), (6, 9), (8, 8))],
+     dynamic_shapes=({0: torch.export.Dim.AUTO(min=2, max=9)}, {1: torch.export.Dim.AUTO(min=2, max=9)}))(Pieces)
+refusal("pieces_of_dynamic_dims_other_number", "pieces_of_dynamic_dims", lambda: (torch.randn(4, 3), torch.randn(2, 4)), 5, "two pieces where the export saw three")
+function("guarded_sizes", lambda: [(torch.randn(n, 4), torch.randn(m, 4)) for n, m in ((4, 2), (6, 3), (8, 2))],
+         dynamic_shapes=(({0: torch.export.Dim.AUTO(min=2, max=16)}, {0: torch.export.Dim.AUTO(min=2, max=16)}),))(
+    lambda x, y: (x.reshape(-1, 2, 4) * (1 if x.shape[0] > y.shape[0] else -1), y * 2))
+refusal("guarded_sizes_odd", "guarded_sizes", lambda: (torch.randn(5, 4), torch.randn(2, 4)), 5, "an odd size for a reshape into pairs")
+refusal("guarded_sizes_other_branch", "guarded_sizes", lambda: (torch.randn(4, 4), torch.randn(6, 4)), 5, "the export took the other branch of a Python if")
+
+
 @function("parts_of_complex", one((3, 4)))
 def _parts(x):
     z = torch.fft.fft(x)
@@ -186,6 +302,9 @@ def main():
             caselib.seed_all(caselib.PUBLIC_SALT, name)
             caselib.write_case(pathlib.Path(options.out), name, make(), calls(), kind="model", op=name, source="own", **given)
         report.attempt(name, write)
+    for name, base, inputs, code, note in REFUSALS:
+        if re.search(options.cases, name) and re.search(options.cases, base):
+            report.attempt(name, lambda: caselib.write_refusal(options.out, name, base, inputs(), kind="bug", op=name, source="own", notes=note, expected_exit=code))
     report.print(options.out, True)
 
 

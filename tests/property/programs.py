@@ -7,6 +7,8 @@ import random
 
 import torch
 
+import calls
+
 FLOATS = ["float32", "float32", "float32", "float64", "float16", "bfloat16"]
 INTS = ["int64", "int64", "int32", "int16", "int8", "uint8"]
 ALL = FLOATS + INTS + ["bool"]
@@ -34,6 +36,10 @@ def make_tensor(rng, dtype, shape, layout="plain"):
         return numbers([*shape[:-1], shape[-1] * 2])[..., ::2]
     if layout == "channels_last" and len(shape) == 4:
         return numbers(shape).contiguous(memory_format=torch.channels_last)
+    if layout == "channels_last" and len(shape) == 5:
+        return numbers(shape).contiguous(memory_format=torch.channels_last_3d)
+    if layout == "shuffled" and len(shape) >= 2:  # the last dim lies outermost
+        return numbers([shape[-1], *shape[:-1]]).movedim(0, -1)
     return numbers(shape)
 
 
@@ -146,6 +152,10 @@ def apply(step, values):
         out = x[tuple(index)]
     elif op == "pad":
         out = torch.nn.functional.pad(x, p["pad"], value=p["number"])
+    elif op == "call":
+        out = calls.CALLS[p["f"]][0](args, p)
+    elif op == "control":
+        out = calls.run_control(apply, p, args)
     elif op == "write":
         write(step, args)
         return
@@ -226,29 +236,53 @@ def make_inputs(spec, call, sizes=None):
 # ---------------------------------------------------------------- making programs
 
 class Maker:
+    """Makes a program step by step, each tried on real values."""
+
+    depth = 0  # of control flow
+
     def __init__(self, seed):
         self.rng = random.Random(seed)
         rng = self.rng
-        base = [rng.choice([1, 2, 3, 4, 5]) for _ in range(4)]
-        if rng.random() < 0.04:
-            base[0] = 0
+        deep = rng.random() < 0.15  # ranks up to 8, with short dims
+        rank = rng.randint(5, 8) if deep else 4
+        base = [rng.choice([1, 2, 3, 4, 5] if not deep else [1, 1, 2, 2, 3]) for _ in range(rank)]
+        if rng.random() < 0.08:
+            base[rng.randrange(rank)] = 0
         self.spec = {"seed": seed, "data_seed": seed, "inputs": [], "buffers": [], "steps": [], "outputs": [], "dynamic": rng.random() < 0.3}
         main = rng.choice(FLOATS + INTS[:2])
         for _ in range(rng.randint(1, 3)):
-            shape = base[4 - rng.choice([0, 1, 2, 2, 3, 3, 4]):] if rng.random() < 0.8 else [rng.randint(1, 4) for _ in range(rng.randint(0, 3))]
-            layout = rng.choice(["plain", "plain", "plain", "turned", "stepped", "channels_last"])
+            shape = base[rank - rng.choice([0, 1, 2, 2, 3, 3, rank, rank - 1 if deep else 4]):] if rng.random() < 0.8 else [rng.randint(1, 4) for _ in range(rng.randint(0, 3))]
+            layout = rng.choice(["plain", "plain", "plain", "turned", "stepped", "channels_last", "shuffled"])
             self.spec["inputs"].append({"dtype": main if rng.random() < 0.6 else rng.choice(ALL), "shape": shape, "layout": layout})
         for _ in range(rng.choice([0, 0, 1, 1, 2])):
-            shape = base[4 - rng.choice([1, 2, 3]):]
+            shape = base[rank - rng.choice([1, 2, 3, 0]):]
             self.spec["buffers"].append({"dtype": main if rng.random() < 0.7 else rng.choice(ALL), "shape": shape})
         self.module = Program(self.spec)
-        self.values = [*make_inputs(self.spec, 0), *(getattr(self.module, f"b{i}").clone() for i in range(len(self.spec["buffers"])))]
+        self.values = self.start()
         self.exact = [True] * len(self.values)
         # Values that share memory: writing to one with inexact numbers makes all of them inexact.
         self.family = list(range(len(self.values)))
-        self.writable = [True] * len(self.values)
 
     # choosing values
+    def fits(self, a, b):
+        return fits(a, b)
+
+    def body(self, operands, exact):
+        """Steps of a branch or loop body over copies of `operands`, and whether their result is exact."""
+        child = object.__new__(Branch)
+        child.rng, child.depth = self.rng, self.depth + 1
+        child.first = [v.detach().clone() for v in operands]
+        child.values, child.exact = [v.clone() for v in child.first], list(exact)
+        child.family = list(range(len(operands)))
+        child.spec = {"steps": []}
+        for _ in range(self.rng.randint(0, 5)):
+            made = child.step()
+            if made is not None:
+                child.accept(made)
+        views = [self.rng.choice(["detach", "alias", "turn", "slice"]) for _ in range(self.rng.choice([0, 0, 1, 2]))]
+        at = self.rng.randrange(max(0, len(child.values) - 3), len(child.values))
+        return {"steps": child.spec["steps"], "views": views, "pick": at}, all(child.exact)
+
     def pick(self, test=lambda t: True):
         fits = [i for i, v in enumerate(self.values) if test(v)]
         if not fits:
@@ -258,10 +292,12 @@ class Maker:
     def jumpable(self, i):
         return self.exact[i] or not self.values[i].is_floating_point()
 
+    weights = [6, 8, 4, 2, 4, 16, 4, 24, 3, 4, 3, 2, 4, 2, 24, 3]
+
     def step(self):
         rng = self.rng
-        kind = rng.choices(["unary", "binary", "number", "divide", "reduce", "view", "join", "write", "matmul", "cast", "where", "norm", "index", "sort"],
-                           [7, 9, 5, 2, 5, 18, 4, 30, 3, 4, 3, 2, 5, 2])[0]
+        kind = rng.choices(["unary", "binary", "number", "divide", "reduce", "view", "join", "write", "matmul", "cast", "where", "norm", "index", "sort", "call", "control"],
+                           self.weights)[0]
         return getattr(self, f"make_{kind}")()
 
     def make_unary(self):
@@ -430,6 +466,12 @@ class Maker:
             return None
         return {"op": rng_choice(self.rng, ["gather", "take"]), "dim": dim, "index": [self.rng.randint(0, 9) for _ in range(self.rng.randint(1, 4))], "in": [i]}, True
 
+    def make_call(self):
+        return calls.make_call(self)
+
+    def make_control(self):
+        return calls.make_control(self)
+
     def make_sort(self):
         i = self.pick(lambda t: t.dim() >= 1 and t.dtype != torch.bool)
         if i is None or not self.jumpable(i):
@@ -511,7 +553,7 @@ class Maker:
                 return
         try:
             apply(step, self.values)
-        except (RuntimeError, IndexError, TypeError, ValueError):
+        except Exception:  # eager refuses the step
             del self.values[before:]
             if step["op"] == "write":
                 self.rebuild()
@@ -535,9 +577,12 @@ class Maker:
         self.family.append(family)
         self.exact.append(exact and inherited)
 
+    def start(self):
+        return [*make_inputs(self.spec, 0), *(getattr(self.module, f"b{i}").clone() for i in range(len(self.spec["buffers"])))]
+
     def rebuild(self):
         """The values after all accepted steps: a refused write may have changed some."""
-        self.values = [*make_inputs(self.spec, 0), *(getattr(self.module, f"b{i}").clone() for i in range(len(self.spec["buffers"])))]
+        self.values = self.start()
         for step in self.spec["steps"]:
             apply(step, self.values)
 
@@ -553,6 +598,15 @@ class Maker:
         chosen = sorted(set(self.rng.choices(candidates, k=min(3, len(candidates))) + [candidates[-1]]))
         self.spec["outputs"] = chosen
         return self.spec
+
+
+class Branch(Maker):
+    """Steps inside control flow: nothing is written to (torch.cond refuses it), fewer views."""
+
+    weights = [8, 8, 5, 2, 4, 10, 3, 0, 3, 3, 4, 2, 3, 1, 14, 3]
+
+    def start(self):
+        return [v.clone() for v in self.first]
 
 
 def overlaps(x):
@@ -600,8 +654,8 @@ def factors(rng, count):
 
 
 def too_big(v):
-    if v.numel() == 0 or v.numel() > 4096:
-        return v.numel() > 4096
+    if v.numel() == 0 or v.numel() > 4096 or v.dim() > 8:
+        return v.numel() > 4096 or v.dim() > 8
     if not v.is_floating_point():
         return v.dtype != torch.bool and bool((v.to(torch.float64).abs() > 1e9).any())
     return not bool(torch.isfinite(v).all()) or bool((v.abs() > (200 if v.dtype == torch.float16 else LIMIT)).any())

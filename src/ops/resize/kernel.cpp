@@ -218,11 +218,26 @@ Status run_bytes(KernelContext& context, const Job& job, const Tensor& x, Tensor
   return ok_status();
 }
 
+/// PyTorch's antialiased resize to a single column gives every row of a row-major image the weights of the first row (its CPU kernel takes them for
+/// constant along the line it works on, and the lines of such an image run down). The same numbers are expected here.
+template <typename R>
+void repeat_first_row(const Job& job, const Layout& l, int64_t count, std::byte* scratch) {
+  const bool channels_last = job.channels > 1 && job.y_channel == 1;
+  if (!is_antialias(job.method) || job.out[2] != 1 || job.in[1] == job.out[1] || channels_last) return;
+  auto* index = reinterpret_cast<int64_t*>(scratch + l.index[1]);
+  auto* weight = reinterpret_cast<R*>(scratch + l.weight[1]);
+  for (int64_t o = 1; o < job.out[1]; ++o) {
+    std::copy_n(index, count, index + o * count);
+    std::copy_n(weight, count, weight + o * count);
+  }
+}
+
 template <typename R>
 Status run_typed(KernelContext& context, const Job& job, const Tensor& x, Tensor& y) {
   const Layout l = layout_of<R>(job, 1);
   if (l.bytes > context.scratch.size()) return Status(Code::kInvalidInput, "resize: scale factors do not fit the sizes");
   const Tables<R> t = make_tables<R>(job, l, context.scratch.data());
+  if (x.dtype() == DType::kFloat32 || x.dtype() == DType::kFloat64) repeat_first_row<R>(job, l, t.count[1], context.scratch.data());
   bool known = false;
   if (job.method == Method::kNearest || job.method == Method::kNearestExact) {
     known = dispatch_size(dtype_size(x.dtype()), [&]<typename T>() { gather<T, R>(context, job, t, x.as<T>(), y.as<T>()); });
