@@ -137,8 +137,8 @@ TEST(CpuLinear, EqualsLoops) {
 
 TEST(CpuLinear, DeepOnesRunInBlocks) {
   for (const int64_t m : {1, 3, 31, 250}) {
-    for (const int64_t k : {384, 385, 700, 1031}) {
-      for (const int64_t n : {20, 150, 201}) check_linear(m, n, k);  // rows lie as they are, or are gathered
+    for (const int64_t k : {384, 385, 700, 1024, 1031}) {  // 1024: rows a page apart are gathered
+      for (const int64_t n : {20, 150, 201}) check_linear(m, n, k);
     }
   }
 }
