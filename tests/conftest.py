@@ -14,7 +14,7 @@ class Tool:
         return subprocess.run([str(TOOL), *map(str, words)], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, **more)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def pteron():
     if not TOOL.is_file():
         pytest.fail(f"{TOOL} is missing: run ./dev build")

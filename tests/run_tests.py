@@ -162,7 +162,7 @@ def make_cases(options):
     shutil.rmtree(cases, ignore_errors=True)
     folder = ROOT / "tests" / "conformance"
     jobs = [["opinfo_cases.py", "--out", cases / "op", "--every", every], ["model_cases.py", "--out", cases / "model", "--section", "A"],
-            ["bug_cases.py", "--out", cases / "bug"], ["export_cases.py", "--out", cases / "export"],
+            ["bug_cases.py", "--out", cases / "bug"], ["export_cases.py", "--out", cases / "export"], ["aten_cases.py", "--out", cases / "aten"],
             ["edge_cases.py", "--out", cases / "edge"], ["pte_cases.py", "--out", cases / "pte"]]
     # Two at a time: each generator works on one core.
     running = []
@@ -189,7 +189,8 @@ def stage_models(results, options):
     stamp = cases / "made.txt"
     if not stamp.is_file() or stamp.read_text() != generators_key():
         shutil.rmtree(cases, ignore_errors=True)
-        for script, name, *more in (("model_cases.py", "model", "--section", "B"), ("real_cases.py", "real"), ("export_cases.py", "export")):
+        for script, name, *more in (("model_cases.py", "model", "--section", "B"), ("real_cases.py", "real"), ("export_cases.py", "export"),
+                                    ("aten_cases.py", "aten", "--ops", "nms|roi_")):
             code = run([str(MODELS_PYTHON), str(folder / script), "--out", str(cases / name), *more], WORK / f"make-models-{name}.log", 3000)
             if not require(results, f"make cases of {script} with the newest PyTorch", code):
                 return

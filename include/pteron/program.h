@@ -87,6 +87,7 @@ struct LoadOptions {
   const NamedData* outer_data = nullptr;           ///< for payloads that are programs: constants of the program around; must outlive this one
   runtime::StateCache* states = nullptr;           ///< for the library's own use: packed weights shared with other programs
   std::vector<std::string> kernel_libraries;       ///< shared libraries with users' own operators (pteron/ops.h); open as long as the program
+  uint64_t seed = 0;                               ///< of operators that draw random numbers; every method starts its own stream with it, and reset() starts it anew
   uint64_t max_instructions = 10'000'000;          ///< a call that executes more fails: guard against endless loops
 };
 

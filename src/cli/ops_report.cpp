@@ -13,14 +13,14 @@ namespace pteron::cli {
 
 namespace {
 
-constexpr size_t kHowCount = 6;
+constexpr size_t kHowCount = 7;
 
 /// Forms of supported operators that a compilation refuses, in every profile.
 constexpr compiler::FormLimit kForms[] = {
     {"sizes that depend on data without an upper bound (`repeat_interleave` by a tensor, `bincount` of 32 and 64 bit integers)",
      "no memory can be planned: export with a bound, or compile with `--max-size`"},
     {"`tensor_split` into a number of pieces known only at run time", "the number of results of a program is fixed"},
-    {"dropout with p > 0 in training, `rrelu` in training", "random numbers"},
+    {"`_weight_int4pack_mm_for_cpu` with a weight that was packed before the export", "its order of bytes is that of the processor that packed it"},
     {"`linear_cross_entropy` with gradients made ahead", "training"},
     {"a range (`arange`) of floats whose bounds are known only at run time", "the number of elements is an integer expression"},
     {"tensors of more than 16 dims", "the file format holds 16"},
@@ -44,7 +44,7 @@ struct Counts {
 std::string row(std::string_view name, const Counts& c) {
   std::string out = str_cat(name);
   out.resize(std::max<size_t>(out.size(), 34), ' ');
-  for (const size_t n : {c.total, c.of[0], c.of[1], c.of[2], c.of[3], c.of[4], c.of[5]}) {
+  for (const size_t n : {c.total, c.of[0], c.of[1], c.of[2], c.of[3], c.of[4], c.of[5], c.of[6]}) {
     const std::string text = std::to_string(n);
     out += std::string(text.size() < 12 ? 12 - text.size() : 1, ' ') + text;
   }
@@ -62,6 +62,7 @@ Counts count_core(const ir::Catalog& catalog, const compiler::Environment& envir
   for (const std::string_view name : compiler::core_aten()) {
     if (is_expression_or_out(name)) continue;
     const ir::Op* op = catalog.find(name);
+    if (op == nullptr) op = catalog.find_functional(name);
     const How how = op == nullptr ? How::kUnsupported : how_of(*op, environment, executorch);
     counts.add(how);
     if (how == How::kUnsupported) missing->push_back(name);
@@ -85,7 +86,7 @@ std::vector<std::string_view> missing_kernels(const compiler::Environment& envir
 }
 
 std::string_view reason_of(const ir::Op& op) {
-  if (op.has(ir::kRandom)) return "draws random numbers";
+  if (op.name == "aten::_convert_weight_to_int4pack_for_cpu") return "the order of bytes is that of the processor; fine where its result goes into `_weight_int4pack_mm_for_cpu` only";
   return op.kernel.empty() ? "no kernel" : "no kernel of that name";
 }
 
@@ -97,17 +98,18 @@ How how_of(const ir::Op& op, const compiler::Environment& environment, bool exec
   if (op.has(ir::kDrop) || op.name.starts_with("higher_order::wrap_with_")) return How::kRemoved;
   if (op.has(ir::kRegion)) return emit::is_control_flow(op.name) ? How::kControlFlow : How::kUnsupported;
   const bool has = !op.kernel.empty() && (executorch ? compiler::executorch_has_kernel(op.kernel) : environment.has_kernel(op.kernel));
-  if (has) return How::kKernel;
-  return op.def.decompose != nullptr ? How::kDecomposed : How::kUnsupported;
+  if (!has && op.def.decompose == nullptr) return How::kUnsupported;
+  if (op.has(ir::kRandom)) return How::kRandom;
+  return has ? How::kKernel : How::kDecomposed;
 }
 
 std::string_view how_text(How how) {
-  constexpr std::string_view kTexts[kHowCount] = {"kernel", "view", "decomposed", "control flow", "removed", "unsupported"};
+  constexpr std::string_view kTexts[kHowCount] = {"kernel", "view", "decomposed", "control flow", "removed", "random", "unsupported"};
   return kTexts[static_cast<size_t>(how)];
 }
 
 std::string coverage_text(const ir::Catalog& catalog, const compiler::Environment& environment) {
-  std::string out = str_cat("operators                                total      kernel        view  decomposed     control     removed unsupported\n");
+  std::string out = str_cat("operators                                total      kernel        view  decomposed     control     removed      random unsupported\n");
   std::vector<std::string_view> ours, theirs;
   out += row("core ATen, pteron", count_core(catalog, environment, false, &ours));
   out += row("core ATen, executorch profile", count_core(catalog, environment, true, &theirs));
@@ -134,6 +136,12 @@ std::string unsupported_text(const ir::Catalog& catalog, const compiler::Environ
     if (op->name.starts_with("pteron::") || how_of(*op, environment, false) != How::kUnsupported) continue;
     str_append(out, "| `", op->name, "` | ", reason_of(*op), " |\n");
   }
+  out += "\n## Operators that need `--allow-random`\n\nThey draw random numbers (a dropout only in training); with the option they run, with numbers that are not PyTorch's (`pteron run --seed`).\n\n";
+  std::vector<std::string_view> random;
+  for (const ir::Op* op : catalog.all()) {
+    if (how_of(*op, environment, false) == How::kRandom) random.push_back(op->name);
+  }
+  out += joined(random) + "\n";
   out += "\n## Forms of other operators\n\n| form | reason |\n|---|---|\n";
   for (const auto& form : kForms) str_append(out, "| ", form.op, " | ", form.reason, " |\n");
   out += "\n## With `--profile executorch`, in addition\n\nNeither an official kernel nor a decomposition into some:\n\n";

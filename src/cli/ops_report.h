@@ -9,7 +9,7 @@
 namespace pteron::cli {
 
 /// How an operator runs in a profile.
-enum class How : uint8_t { kKernel, kView, kDecomposed, kControlFlow, kRemoved, kUnsupported };
+enum class How : uint8_t { kKernel, kView, kDecomposed, kControlFlow, kRemoved, kRandom, kUnsupported };
 How how_of(const ir::Op& op, const compiler::Environment& environment, bool executorch);
 std::string_view how_text(How how);
 

@@ -15,6 +15,7 @@ LoadOptions load_options(const Arguments& arguments) {
   load.data_files = arguments.list("data");
   load.map = !arguments.flag("no-map");
   load.kernel_libraries = arguments.list("kernels");
+  load.seed = arguments.count("seed", 0);
   load.delegates.push_back(&null::backend());
   load.threads = static_cast<int>(std::min<uint64_t>(arguments.count("threads", 0), 4096));
   return load;

@@ -258,6 +258,7 @@ Result<CompileReport> compile(const CompileOptions& options, const Environment& 
   passes::PassContext context;
   context.catalog = environment.catalog;
   context.evaluator = environment.evaluator;
+  context.allow_random = options.allow_random;
   context.has_kernel = [&](std::string_view kernel) {
     if (emit::is_control_flow(kernel)) return true;
     return options.profile == Profile::kExecutorch ? executorch_has_kernel(kernel) : environment.has_kernel(kernel);
@@ -291,8 +292,8 @@ Result<CompileReport> compile(const CompileOptions& options, const Environment& 
   PTERON_TRY(driver.pass("decompose"));
   if (executorch) PTERON_TRY(driver.pass("fit_executorch"));
   if (executorch) PTERON_TRY(driver.pass("fold_constants"));
-  if (executorch) PTERON_TRY(driver.pass("dce"));
-  PTERON_TRY(passes::check_supported(program, context.has_kernel));
+  PTERON_TRY(driver.pass("dce"));
+  PTERON_TRY(passes::check_supported(program, context.has_kernel, options.allow_random));
   if (executorch) PTERON_TRY(check_executorch_limits(program));
   PTERON_TRY(bound_sizes(options, program));
   driver.enter(ir::Dialect::kProfile);

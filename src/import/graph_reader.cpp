@@ -269,12 +269,16 @@ Status GraphReader::complete(const ir::Op& op, std::vector<Arg>* args, const std
   return ok_status();
 }
 
-Status GraphReader::read_arguments(JsonValue json, ir::Node* node) {
+Status GraphReader::read_arguments(JsonValue json, size_t skipped, ir::Node* node) {
   const ir::Op& op = *node->op;
   std::vector<bool> given(op.schema.args.size(), false);
   if (op.known) node->args.resize(op.schema.args.size());
   size_t next = 0;
   for (const JsonValue input : json_each(json, "inputs")) {
+    if (skipped > 0) {
+      --skipped;
+      continue;
+    }
     const std::string_view name = json_text(input, "name");
     JsonValue arg;
     std::string_view tag;
@@ -337,11 +341,16 @@ Status GraphReader::read_output(std::string_view tag, JsonValue payload, ir::Nod
   return Status(Code::kUnsupported, str_cat("a result of kind ", tag));
 }
 
-Status GraphReader::read_outputs(JsonValue json, ir::Node* node) {
+Status GraphReader::read_outputs(JsonValue json, bool gives_token, ir::Node* node) {
   for (const JsonValue output : json_each(json, "outputs")) {
     std::string_view tag;
     JsonValue payload;
     if (!json_union(output, &tag, &payload)) return invalid("a result is expected");
+    if (gives_token && tag == "as_tensor") {
+      define_token(json_text(payload, "name"));
+      gives_token = false;
+      continue;
+    }
     PTERON_TRY(read_output(tag, payload, node));
   }
   const auto& returns = node->op->schema.returns;
@@ -390,12 +399,24 @@ void drop_surplus_dims(ir::Graph& graph, const ir::Node& node) {
   counts = ir::contiguous_type(counts.dtype, {type.sizes.back()}, counts.device);
 }
 
+/// The operator that higher_order::with_effects calls: its second argument, behind a token that only keeps calls in order.
+std::string effect_operator(JsonValue json) {
+  for (const JsonValue input : json_each(json, "inputs")) {
+    JsonValue arg, payload;
+    std::string_view tag;
+    if (json_field(input, "arg", &arg) && json_union(arg, &tag, &payload) && tag == "as_operator") return operator_name(json_text(payload));
+  }
+  return "higher_order::with_effects";
+}
+
 }  // namespace
 
 Status GraphReader::read_node(JsonValue json) {
   const std::string_view target = json_text(json, "target");
   if (target.empty()) return invalid("a node without target");
-  const std::string name = operator_name(target);
+  std::string name = operator_name(target);
+  const bool effect = name == "higher_order::with_effects";
+  if (effect) name = effect_operator(json);
   if (is_symbolic_function(name) && has_only_symbolic_results(json)) return ok_status();
   ir::Node node;
   node.op = context_.operators.find(name);
@@ -406,8 +427,8 @@ Status GraphReader::read_node(JsonValue json) {
     node.source = source_line(json_text(metadata, "stack_trace"), context_.options.source);
     node.module = module_path(json_text(metadata, "nn_module_stack"));
   }
-  Status status = read_arguments(json, &node);
-  if (status.ok()) status = read_outputs(json, &node);
+  Status status = read_arguments(json, effect ? 2 : 0, &node);
+  if (status.ok()) status = read_outputs(json, effect, &node);
   if (!status.ok()) {
     const std::string where = node.source.empty() ? std::string() : str_cat(" (", node.source, ")");
     return std::move(status).with_context(str_cat("node ", node.name, where, ": ", name));

@@ -66,11 +66,11 @@ class GraphReader {
 
  private:
   Status read_node(JsonValue json);
-  Status read_arguments(JsonValue json, ir::Node* node);
+  Status read_arguments(JsonValue json, size_t skipped, ir::Node* node);
   Status place_argument(std::string_view name, ir::Arg arg, std::vector<ir::Arg>* args, std::vector<bool>* given, size_t* next, const ir::Op& op);
   Status read_region_argument(JsonValue payload, ir::Node* node);
   Status complete(const ir::Op& op, std::vector<ir::Arg>* args, const std::vector<bool>& given);
-  Status read_outputs(JsonValue json, ir::Node* node);
+  Status read_outputs(JsonValue json, bool gives_token, ir::Node* node);
   Status read_output(std::string_view tag, JsonValue payload, ir::Node* node);
   bool is_dropped(const std::string& name, const ir::Op& op, JsonValue json);
   Result<ir::Expr> scalar(std::string_view tag, JsonValue payload);

@@ -68,6 +68,13 @@ class Compose {
   ir::Builder& b;
 };
 
+/// A list of bools, which nodes hold as expressions.
+inline std::vector<bool> flags_of(const NodeView& n, std::string_view name) {
+  std::vector<bool> out;
+  for (const Expr& e : n.exprs(name)) out.push_back(ir::is_number(e) && ir::number_of(e) != 0);
+  return out;
+}
+
 /// Sizes [first, last) of a list.
 inline std::vector<Expr> sub_sizes(std::span<const Expr> sizes, size_t first, size_t last) {
   return {sizes.begin() + static_cast<std::ptrdiff_t>(first), sizes.begin() + static_cast<std::ptrdiff_t>(last)};

@@ -1,6 +1,7 @@
 // Conversions between all dtypes with a C++ type: one vectorised loop per pair. See elementwise.h.
 #include <type_traits>
 
+#include "ops/convert_float8.h"
 #include "ops/elementwise.h"
 
 namespace pteron::ops {
@@ -79,6 +80,7 @@ ConvertFn find_to(DType to) {
 }  // namespace
 
 ConvertFn find_convert(DType from, DType to) {
+  if (is_float8(from) || is_float8(to)) return find_float8_convert(from, to);
 #if defined(__F16C__)
   if (from == DType::kFloat16 && to == DType::kFloat32) return &half_to_float_run;
   if (from == DType::kFloat32 && to == DType::kFloat16) return &float_to_half_run;

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/str_cat.h"
+#include "ir/builder.h"
 #include "passes/alias_ops.h"
 #include "passes/passes.h"
 #include "tensor/dtype.h"
@@ -21,25 +22,26 @@ struct Missing {
 };
 
 /// Why a node cannot run; empty if it can.
-std::string problem_of(const Graph& graph, const Node& node, const HasKernel& has_kernel) {
+std::string problem_of(const Graph& graph, const Node& node, const HasKernel& has_kernel, bool allow_random) {
   const ir::Op& op = *node.op;
   if (!op.known && op.functional == nullptr) return "unknown operator";
   if (op.functional != nullptr) return "writes in place";
   if (op.is_view() || op.has(ir::kAlias)) return {};
   if (op.has(ir::kRegion)) return has_kernel(op.name) ? std::string() : "control flow";
+  if (!allow_random && draws_random(graph, node)) return "draws random numbers; compile with --allow-random";
   if (op.kernel.empty()) return "no kernel";
-  if (op.name == "aten::_to_copy") {  // there are no conversions from and to 8-bit floats and half complex numbers
+  if (op.name == "aten::_to_copy") {  // there are no conversions from and to half complex numbers
     const DType from = graph[std::get<ir::ValueId>(node.args[0])].type.dtype, to = graph[node.outputs[0]].type.dtype;
-    const auto bare = [](DType t) { return is_float8(t) || t == DType::kComplexHalf; };
+    const auto bare = [](DType t) { return t == DType::kComplexHalf; };
     if (from != to && (bare(from) || bare(to))) return str_cat("no conversion from ", dtype_name(from), " to ", dtype_name(to));
   }
   return has_kernel(op.kernel) ? std::string() : str_cat("no kernel ", op.kernel);
 }
 
-void collect(const Graph& graph, const HasKernel& has_kernel, std::map<std::string, Missing>* missing) {
+void collect(const Graph& graph, const HasKernel& has_kernel, bool allow_random, std::map<std::string, Missing>* missing) {
   for (const ir::NodeId id : graph.order) {
     const Node& node = graph[id];
-    std::string why = problem_of(graph, node, has_kernel);
+    std::string why = problem_of(graph, node, has_kernel, allow_random);
     if (!why.empty()) {
       Missing& entry = (*missing)[node.op->name];
       if (entry.count++ == 0) {
@@ -47,15 +49,24 @@ void collect(const Graph& graph, const HasKernel& has_kernel, std::map<std::stri
         entry.why = std::move(why);
       }
     }
-    for (const auto& region : node.regions) collect(*region, has_kernel, missing);
+    for (const auto& region : node.regions) collect(*region, has_kernel, allow_random, missing);
   }
 }
 
 }  // namespace
 
-Status check_supported(const ir::Program& program, const HasKernel& has_kernel) {
+bool draws_random(const Graph& graph, const Node& node) {
+  if (!node.op->has(ir::kRandom)) return false;
+  const ir::NodeView view(graph, *node.op, node.args);
+  for (const std::string_view mode : {"train", "training"}) {
+    if (view.has(mode)) return view.boolean(mode, true) && !(view.has("p") && view.number("p") == 0);
+  }
+  return true;
+}
+
+Status check_supported(const ir::Program& program, const HasKernel& has_kernel, bool allow_random) {
   std::map<std::string, Missing> missing;
-  for (const auto& method : program.methods) collect(method->graph, has_kernel, &missing);
+  for (const auto& method : program.methods) collect(method->graph, has_kernel, allow_random, &missing);
   if (missing.empty()) return ok_status();
   std::string text = str_cat(missing.size(), missing.size() == 1 ? " unsupported operator:" : " unsupported operators:");
   for (const auto& [name, entry] : missing) str_append(text, "\n  ", name, "  x", entry.count, "  first at ", entry.first, " (", entry.why, ")");

@@ -42,7 +42,11 @@ using HasKernel = std::function<bool(std::string_view kernel)>;
 Result<bool> decompose(ir::Graph& graph, const ir::Catalog& catalog, const Keep& keep, const HasKernel& has_kernel = {});
 
 /// Errors: kUnsupported naming every operator that is not a view and has no kernel, with its count and first source line.
-Status check_supported(const ir::Program& program, const HasKernel& has_kernel);
+/// Operators that draw random numbers are unsupported unless allowed.
+Status check_supported(const ir::Program& program, const HasKernel& has_kernel, bool allow_random = false);
+
+/// True if the node's results differ from call to call (a dropout outside of training draws nothing).
+bool draws_random(const ir::Graph& graph, const ir::Node& node);
 
 /// Removes nodes whose results nobody uses. Effects stay, and so do nodes that define a symbol in use.
 Result<bool> dce(ir::Graph& graph, const ir::Catalog& catalog);

@@ -16,6 +16,10 @@ Result<bool> run_decompose(Graph& graph, const PassContext& context) {
   const Keep keep = [&](const Graph& owner, const ir::Node& node) {
     const ir::Op& op = *node.op;
     if (context.avoid && context.avoid(owner, node)) return false;
+    if (op.has(ir::kRandom)) {
+      const bool draws = draws_random(owner, node);
+      if (!draws || !context.allow_random) return draws;
+    }
     const bool core_view = op.is_view() && op.def.decompose == nullptr;
     return core_view || op.has(ir::kAlias) || (!op.kernel.empty() && context.has_kernel && context.has_kernel(op.kernel));
   };

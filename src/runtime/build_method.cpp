@@ -487,8 +487,8 @@ class MethodBuilder {
     if (kernel->prepare == nullptr) return ok_status();
     Result<std::shared_ptr<const KernelState>> state = kernel->prepare({state_.pool, state_.states()}, made.args);
     if (!state.ok()) return std::move(state).status().with_context(str_cat("instruction ", made_->code.size(), " (", name, ")"));
-    made.state = state.value().get();
-    if (made.state != nullptr) made_->kernel_states.push_back(std::move(state).value());
+    made.state = kernel->prepare == &uses_random_stream ? &made_->random : state.value().get();
+    if (state.value() != nullptr) made_->kernel_states.push_back(std::move(state).value());
     return ok_status();
   }
 
@@ -550,6 +550,7 @@ class MethodBuilder {
   Status make_scratch() {
     PTERON_ASSIGN(made_->scratch, Buffer::create(scratch_bytes_));
     made_->context.pool = state_.pool;
+    made_->random.seed = state_.options.seed;
     made_->context.scratch = made_->scratch.span();
     return ok_status();
   }

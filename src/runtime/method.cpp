@@ -397,6 +397,7 @@ void Method::reset() {
   for (InputSlot& slot : state_->inputs) {
     slot.set = slot.tag != Tag::kTensor && slot.tag != Tag::kInt && slot.tag != Tag::kDouble && slot.tag != Tag::kBool;
   }
+  state_->random.position = 0;
   state_->executed = false;
 }
 

@@ -18,6 +18,7 @@
 #include "runtime/constraints.h"
 #include "runtime/data_map.h"
 #include "runtime/kernel.h"
+#include "runtime/random.h"
 #include "runtime/value.h"
 
 namespace pteron::runtime {
@@ -126,6 +127,7 @@ struct MethodState {
   std::vector<std::unique_ptr<Delegate>> delegates;
   std::vector<std::shared_ptr<const KernelState>> kernel_states;
   Buffer scratch;
+  RandomStream random;
   KernelContext context;
   std::vector<InputSlot> inputs;
   std::vector<OutputSlot> outputs;

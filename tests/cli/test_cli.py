@@ -181,7 +181,13 @@ def test_coverage_counts_core_aten_and_official_kernels(pteron):
     rows = {line[:34].strip(): [int(n) for n in line[34:].split()] for line in text.splitlines()[1:5]}
     for total, *parts in rows.values():
         assert total == sum(parts) and total > 150
-    assert rows["core ATen, pteron"][-1] <= 11
+    assert rows["core ATen, pteron"][-1] == 0, "every core operator has a kernel or a decomposition"
+    assert "official kernels missing here: none" in text
+    trials = {line[:34].strip(): [int(n) for n in line[34:].split()] for line in text.splitlines() if line.startswith(("core ATen, float", "core ATen, int", "core ATen, bool"))}
+    assert len(trials) >= 8
+    for ran, refused, untried, on_cpu in trials.values():
+        assert ran + refused + untried == trials["core ATen, float32"][0] + trials["core ATen, float32"][1] + trials["core ATen, float32"][2] and on_cpu <= ran
+    assert trials["core ATen, float32"][0] > 150 and trials["core ATen, float32"][2] < 10
     assert "official kernels that run here: " in text
 
 

@@ -27,6 +27,7 @@ constexpr Option kOptions[] = {
     {"method", "m", OptionKind::kValue, "NAME", "the method to call; default: forward, or the only one"},
     {"kernels", "k", OptionKind::kList, "LIBRARY", "a shared library with own operators (pteron/ops.h)"},
     {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) with weights"},
+    {"seed", "", OptionKind::kCount, "N", "seed of operators that draw random numbers (compile --allow-random), default 0"},
     {"threads", "t", OptionKind::kCount, "N", "threads to use; default: all CPUs of the process"},
     {"profile", "", OptionKind::kFlag, "", "print where the time goes, by kernel and by node, those inside delegates included"},
     {"trace", "", OptionKind::kValue, "FILE", "write the calls that were profiled as a Chrome/Perfetto trace"},

@@ -24,6 +24,7 @@ constexpr Option kOptions[] = {
     {"share-state", "", OptionKind::kList, "NAME", "a buffer that is the same memory in all methods that have it; else every method has its own"},
     {"kernels", "", OptionKind::kList, "LIBRARY", "a shared library with own operators (pteron/ops.h)"},
     {"backend", "", OptionKind::kList, "NAME[,NAME]", "backends in order of preference, default cpu; 'portable' keeps everything on the portable kernels"},
+    {"allow-random", "", OptionKind::kFlag, "", "compile operators that draw random numbers; their numbers differ from PyTorch's (run --seed)"},
     {"strict", "", OptionKind::kFlag, "", "refuse a program of which some node stays outside the backends"},
     {"profile", "", OptionKind::kValue, "NAME", "pteron (default), or executorch: the official runtime 1.5.1 loads the file"},
     {"alignment", "", OptionKind::kCount, "BYTES", "alignment of planned buffers and weights, default 64"},
@@ -314,6 +315,7 @@ Result<int> run(const Arguments& a) {
   PTERON_ASSIGN(Session session, Session::create(a.list("kernels")));
   PTERON_ASSIGN(options.backends, session.backends(backends));
   options.strict = a.flag("strict");
+  options.allow_random = a.flag("allow-random");
   if (options.strict && options.backends.empty()) return usage_error("compile", "--strict needs a backend that takes all nodes");
   Status text_status;
   if (check_text) {

@@ -6,6 +6,7 @@
 #include "base/str_cat.h"
 #include "cli/json_writer.h"
 #include "cli/ops_report.h"
+#include "cli/ops_trial.h"
 #include "cli/session.h"
 #include "cli/verb.h"
 
@@ -16,7 +17,7 @@ namespace {
 constexpr Option kOptions[] = {
     {"profile", "", OptionKind::kValue, "NAME", "pteron (default) or executorch"},
     {"missing", "", OptionKind::kFlag, "", "only operators that cannot run"},
-    {"coverage", "", OptionKind::kFlag, "", "tables: core ATen, official kernels and the whole catalog, by profile"},
+    {"coverage", "", OptionKind::kFlag, "", "tables: core ATen, official kernels and the whole catalog, by profile, dtype and backend"},
     {"unsupported", "", OptionKind::kFlag, "", "the document docs/unsupported.md: every refusal and its reason"},
 };
 
@@ -77,7 +78,11 @@ Result<int> run(const Arguments& a) {
   const bool executorch = profile == "executorch";
   PTERON_ASSIGN(const Session session, Session::create());
   if (a.flag("coverage") || a.flag("unsupported")) {
-    const auto text = a.flag("coverage") ? coverage_text(session.catalog(), session.environment()) : unsupported_text(session.catalog(), session.environment());
+    std::string text = a.flag("coverage") ? coverage_text(session.catalog(), session.environment()) : unsupported_text(session.catalog(), session.environment());
+    if (a.flag("coverage")) {
+      PTERON_ASSIGN(const auto backends, session.backends({"cpu"}));
+      text += trial_text(session.catalog(), session.environment(), backends);
+    }
     std::fputs(text.c_str(), stdout);
     return 0;
   }

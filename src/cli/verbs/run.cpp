@@ -21,6 +21,7 @@ constexpr Option kOptions[] = {
     {"method", "m", OptionKind::kList, "NAME", "the method to call; default: forward, or the only one; repeat to name one for each call"},
     {"kernels", "k", OptionKind::kList, "LIBRARY", "a shared library with own operators (pteron/ops.h)"},
     {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) with weights"},
+    {"seed", "", OptionKind::kCount, "N", "seed of operators that draw random numbers (compile --allow-random), default 0"},
     {"threads", "t", OptionKind::kCount, "N", "threads to use; default: all CPUs of the process"},
     {"no-map", "", OptionKind::kFlag, "", "read files into memory instead of mapping them"},
 };

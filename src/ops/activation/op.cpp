@@ -1,7 +1,10 @@
 // Activation functions: schemas, inference, decompositions. Runtime half: kernel.cpp.
+#include <cmath>
+
 #include "base/str_cat.h"
 #include "ops/activation/portable.h"
 #include "ops/infer.h"
+#include "ops/portable.h"
 
 namespace pteron::ops::activation {
 
@@ -60,15 +63,41 @@ std::vector<ValueId> decompose_prelu(Builder& b, const NodeView& n) {
   }
   return {b.op("aten::_prelu_kernel", {n.value("self"), weight})};
 }
-/// rrelu outside training: leaky_relu with the mean slope.
+/// Outside training leaky_relu with the mean slope; in training slopes are drawn per element.
 std::vector<ValueId> decompose_rrelu(Builder& b, const NodeView& n) {
-  if (n.boolean("training")) return {};
+  if (n.boolean("training")) {
+    Portable f(b);
+    const ValueId x = f.wide(n.value("self")), drawn = b.op("aten::rand", {f.sizes(x), f.dtype(x)});
+    const ValueId slope = f.shift(f.scale(drawn, n.number("upper") - n.number("lower")), n.number("lower"));
+    return {f.to(f.where(f.compare("le", x, 0.0), f.mul(x, slope), x), n.type("self").dtype)};
+  }
   return {b.op("aten::leaky_relu", {n.value("self"), b.floating((n.number("lower") + n.number("upper")) / 2)})};
 }
-/// Dropout does nothing outside training or with p = 0; in training it stays and is refused for want of a kernel.
-std::vector<ValueId> decompose_dropout(Builder&, const NodeView& n) {
-  if (n.boolean("train") && n.number("p") != 0) return {};
-  return {n.value("input")};
+/// Dropout does nothing outside training or with p = 0.
+bool drops(const NodeView& n) { return n.boolean("train") && n.number("p") != 0; }
+std::vector<ValueId> decompose_dropout(Builder& b, const NodeView& n) {
+  if (!drops(n)) return {n.value("input")};
+  return {b.ops("aten::native_dropout", {n.value("input"), n.expr("p"), b.boolean(true)})[0]};
+}
+/// Elements or whole channels (the two leading dims) are dropped; alpha_dropout keeps mean and variance of selu's output.
+std::vector<ValueId> drop(Builder& b, const NodeView& n, bool channels, bool alpha) {
+  if (!drops(n)) return {n.value("input")};
+  Portable f(b);
+  const double p = n.number("p");
+  const ValueId x = f.wide(n.value("input"));
+  const DType dtype = n.type("input").dtype;
+  if (p == 1) return {f.to(f.scale(x, 0), dtype)};
+  std::vector<Expr> sizes = f.sizes(x);
+  for (size_t d = 2; channels && d < sizes.size(); ++d) sizes[d] = Expr(1);
+  const ValueId kept = f.compare("ge", b.op("aten::rand", {sizes, f.dtype(x)}), p);
+  if (!alpha) return {f.to(f.where(kept, f.scale(x, 1 / (1 - p)), 0.0), dtype)};
+  constexpr double kAlpha = 1.7580993408473766;
+  const double a = 1 / std::sqrt((kAlpha * kAlpha * p + 1) * (1 - p)), shift = kAlpha * a * p;
+  return {f.to(f.where(kept, f.shift(f.scale(x, a), shift), shift - kAlpha * a), dtype)};
+}
+template <bool channels, bool alpha>
+std::vector<ValueId> decompose_drop(Builder& b, const NodeView& n) {
+  return drop(b, n, channels, alpha);
 }
 std::vector<ValueId> decompose_native_dropout(Builder& b, const NodeView& n) {
   if (n.boolean("train", true) && n.number("p") != 0) return {};
@@ -80,14 +109,14 @@ std::vector<ValueId> decompose_log_sigmoid_forward(Builder& b, const NodeView& n
 
 constexpr ir::OpDef kRows[] = {
     {.schema = "aten::_prelu_kernel(Tensor self, Tensor weight) -> Tensor", .infer = infer_prelu_kernel, .decompose = portable_prelu, .kernel = "aten::_prelu_kernel.out"},
-    {.schema = "aten::alpha_dropout(Tensor input, float p, bool train) -> Tensor", .infer = infer_dropout, .decompose = decompose_dropout},
+    {.schema = "aten::alpha_dropout(Tensor input, float p, bool train) -> Tensor", .infer = infer_dropout, .decompose = decompose_drop<false, true>},
     {.schema = "aten::celu(Tensor self, Scalar alpha=1.) -> Tensor", .infer = infer_like_self, .decompose = decompose_celu},
     {.schema = "aten::dropout(Tensor input, float p, bool train) -> Tensor", .infer = infer_dropout, .decompose = decompose_dropout},
     {.schema = "aten::elu(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1) -> Tensor",
      .infer = infer_like_self,
      .kernel = "aten::elu.out", .flags = ir::kInPlace},
-    {.schema = "aten::feature_alpha_dropout(Tensor input, float p, bool train) -> Tensor", .infer = infer_dropout, .decompose = decompose_dropout},
-    {.schema = "aten::feature_dropout(Tensor input, float p, bool train) -> Tensor", .infer = infer_dropout, .decompose = decompose_dropout},
+    {.schema = "aten::feature_alpha_dropout(Tensor input, float p, bool train) -> Tensor", .infer = infer_dropout, .decompose = decompose_drop<true, true>},
+    {.schema = "aten::feature_dropout(Tensor input, float p, bool train) -> Tensor", .infer = infer_dropout, .decompose = decompose_drop<true, false>},
     {.schema = "aten::gelu(Tensor self, *, str approximate='none') -> Tensor", .infer = infer_like_self, .kernel = "aten::gelu.out", .flags = ir::kInPlace},
     {.schema = "aten::glu(Tensor self, int dim=-1) -> Tensor", .infer = infer_glu, .kernel = "aten::glu.out"},
     {.schema = "aten::hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor", .infer = infer_like_self, .decompose = portable_hardshrink, .kernel = "aten::hardshrink.out", .flags = ir::kInPlace},
@@ -102,7 +131,9 @@ constexpr ir::OpDef kRows[] = {
     {.schema = "aten::mish(Tensor self) -> Tensor", .infer = infer_like_self, .decompose = portable_mish, .kernel = "aten::mish.out", .flags = ir::kInPlace},
     {.schema = "aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)",
      .infer = infer_native_dropout,
-     .decompose = decompose_native_dropout},
+     .decompose = decompose_native_dropout,
+     .kernel = "aten::native_dropout.out",
+     .flags = ir::kRandom},
     {.schema = "aten::prelu(Tensor self, Tensor weight) -> Tensor", .infer = infer_prelu, .decompose = decompose_prelu},
     {.schema = "aten::relu6(Tensor self) -> Tensor", .infer = infer_like_self, .decompose = decompose_relu6},
     {.schema = "aten::rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False, "

@@ -222,6 +222,100 @@ std::vector<ValueId> decompose_stft(Builder& b, const NodeView& n) {
   return {s.complex_result ? out : b.op("aten::view_as_real", {out})};
 }
 
+Status infer_centred_stft(InferContext& c) {
+  PTERON_TRY(infer_stft(c));
+  if (!c.boolean("center")) return ok_status();
+  const Stft s = read_stft(c);
+  const TensorType x = c.type("self");
+  const Expr length = x.sizes.back() + floor_div(s.size, Expr(2)) * Expr(2);
+  TensorType& out = c.results[0].type;
+  std::vector<Expr> sizes = out.sizes;
+  sizes[x.sizes.size()] = floor_div(length - s.size, s.hop) + Expr(1);
+  out = ir::contiguous_type(out.dtype, std::move(sizes));
+  return ok_status();
+}
+/// The signal padded by half a frame on both sides, then stft.
+std::vector<ValueId> decompose_centred_stft(Builder& b, const NodeView& n) {
+  Compose f(b);
+  ValueId x = n.value("self");
+  if (n.boolean("center")) {
+    const Expr half = floor_div(n.expr("n_fft"), Expr(2)), batch = f.rank(x) == 2 ? f.size(x, 0) : Expr(1), length = f.size(x, -1) + half + half;
+    const bool batched = f.rank(x) == 2;
+    x = b.op("aten::pad", {f.view(x, {Expr(1), batch, f.size(x, -1)}), std::vector<Expr>{half, half}, n.arg("pad_mode")});
+    x = f.view(x, batched ? std::vector<Expr>{batch, length} : std::vector<Expr>{length});
+  }
+  return {b.op("aten::stft", {x, n.arg("n_fft"), n.arg("hop_length"), n.arg("win_length"), n.arg("window"), n.arg("normalized"), n.arg("onesided"), n.arg("return_complex"),
+                              n.arg("align_to_window")})};
+}
+
+/// The numbers of an istft call: frames [B, frames, bins] become a signal of `whole` elements, of which [start, end) counts.
+struct Inverse {
+  Stft s;
+  Expr whole, start, end;
+  bool batched = false, real = true;
+};
+Inverse read_istft(const NodeView& n) {
+  Inverse v;
+  const TensorType& x = n.type("self");
+  v.batched = x.rank() == 3;
+  v.s.size = n.expr("n_fft");
+  v.s.hop = n.is_none("hop_length") ? floor_div(v.s.size, Expr(4)) : n.expr("hop_length");
+  v.s.window = n.is_none("win_length") ? v.s.size : n.expr("win_length");
+  const size_t first = v.batched ? 1 : 0;
+  if (x.sizes.size() < first + 2) return v;
+  v.s.onesided = n.boolean("onesided", !(x.sizes[first] == v.s.size));
+  v.real = !n.boolean("return_complex");
+  v.whole = v.s.size + v.s.hop * (x.sizes[first + 1] - Expr(1));
+  const bool centred = n.boolean("center");
+  v.start = centred ? floor_div(v.s.size, Expr(2)) : Expr(0);
+  v.end = !n.is_none("length") ? v.start + n.expr("length") : centred ? v.whole - floor_div(v.s.size, Expr(2)) : v.whole;
+  return v;
+}
+Status infer_istft(InferContext& c) {
+  const TensorType x = c.type("self");
+  if (!is_complex(x.dtype) || (x.rank() != 2 && x.rank() != 3)) return Status(Code::kInvalidInput, str_cat("istft of ", dtype_name(x.dtype), " ", shape_text(x.sizes)));
+  const Inverse v = read_istft(c);
+  std::vector<Expr> sizes;
+  if (v.batched) sizes.push_back(x.sizes[0]);
+  sizes.push_back(v.end - v.start);
+  c.add(v.real ? real_dtype(x.dtype) : x.dtype, std::move(sizes));
+  return ok_status();
+}
+/// Inverse transforms of the frames, windowed and added where they overlap, over the sum of the squared windows.
+std::vector<ValueId> decompose_istft(Builder& b, const NodeView& n) {
+  Compose f(b);
+  const Inverse v = read_istft(n);
+  ValueId x = n.value("self");
+  if (f.rank(x) != 2 && f.rank(x) != 3) return b.fail(Status(Code::kInvalidInput, str_cat("istft of ", shape_text(f.sizes(x))))), std::vector<ValueId>{};
+  if (!v.batched) x = f.unsqueeze(x, 0);
+  x = f.transpose(x, 1, 2);  // [B, frames, bins]
+  const Expr frames = f.size(x, 1);
+  const std::vector<Expr> dim{Expr(2)};
+  const Expr norm = n.boolean("normalized") ? 1 : 2;
+  const DType dtype = v.real ? real_dtype(f.dtype(x)) : f.dtype(x);
+  if (v.real) {
+    if (!v.s.onesided) x = f.slice(x, 2, 0, floor_div(v.s.size, Expr(2)) + Expr(1));
+    x = b.op("aten::_fft_c2r", {x, dim, norm, v.s.size});
+  } else {
+    x = b.op("aten::_fft_c2c", {x, dim, norm, b.boolean(false)});
+  }
+  ValueId window = n.value("window");
+  if (!window.valid()) window = b.op("aten::full", {std::vector<Expr>{v.s.window}, b.floating(1), real_dtype(dtype)});
+  if (!(v.s.window == v.s.size)) {
+    const Expr left = floor_div(v.s.size - v.s.window, Expr(2));
+    window = b.op("aten::constant_pad_nd", {window, std::vector<Expr>{left, v.s.size - v.s.window - left}, Expr(0)});
+  }
+  const auto overlap = [&](ValueId pieces) {
+    return b.op("aten::unfold_backward", {pieces, std::vector<Expr>{f.size(pieces, 0), v.whole}, Expr(1), v.s.size, v.s.hop});
+  };
+  const ValueId signal = overlap(f.mul(x, window));
+  const ValueId weight = overlap(f.expand(f.unsqueeze(f.unsqueeze(f.mul(window, window), 0), 0), {Expr(1), frames, v.s.size}));
+  const Expr end = dim_min(v.end, v.whole);
+  ValueId out = f.div(f.slice(signal, 1, v.start, end), f.slice(weight, 1, v.start, end));
+  out = f.to(fit(f, out, 1, v.end - v.start), dtype);
+  return {v.batched ? out : f.squeeze(out, 0)};
+}
+
 #define PTERON_FFT(name, kind)                                                                                                    \
   {.schema = "aten::fft_" name "(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor",                            \
    .infer = infer<Kind::kind>, .decompose = decompose<Kind::kind>},                                                              \
@@ -246,6 +340,12 @@ constexpr OpDef kTable[] = {
     {.schema = "aten::stft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool normalized=False, "
                "bool? onesided=None, bool? return_complex=None, bool? align_to_window=None) -> Tensor",
      .infer = infer_stft, .decompose = decompose_stft},
+    {.schema = "aten::stft.center(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool center=True, "
+               "str pad_mode='reflect', bool normalized=False, bool? onesided=None, bool? return_complex=None, bool? align_to_window=None) -> Tensor",
+     .infer = infer_centred_stft, .decompose = decompose_centred_stft},
+    {.schema = "aten::istft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool center=True, bool normalized=False, "
+               "bool? onesided=None, int? length=None, bool return_complex=False) -> Tensor",
+     .infer = infer_istft, .decompose = decompose_istft},
 };
 #undef PTERON_FFT
 

@@ -1,4 +1,4 @@
-// Checks, scalars read from tensors, and operators that draw random numbers (known, so that they are refused by name). Runtime half: kernel.cpp.
+// Checks and scalars read from tensors. Runtime half: kernel.cpp.
 #include <string>
 
 #include "base/str_cat.h"
@@ -49,9 +49,6 @@ constexpr ir::OpDef kRows[] = {
     {.schema = "aten::sym_constrain_range_for_size(Scalar size, *, int? min=None, int? max=None) -> ()",
      .infer = infer_nothing,
      .flags = ir::kDrop},
-#define RANDOM(text) {.schema = "aten::" text, .flags = ir::kRandom},
-#include "ops/guard/random.inc"
-#undef RANDOM
 };
 
 }  // namespace

@@ -15,6 +15,7 @@ using runtime::Tensor;
 using runtime::Value;
 
 Status check_dtypes(const Tensor& a, const Tensor& b, const Tensor& out) {
+  if (is_float8(a.dtype()) || a.dtype() == DType::kComplexHalf) return Status(Code::kUnsupported, str_cat("matrix product of ", dtype_name(a.dtype())));
   if (a.dtype() == b.dtype() && a.dtype() == out.dtype() && a.dtype() != DType::kBool) return ok_status();
   return Status(Code::kUnsupported, str_cat("a product of ", dtype_name(a.dtype()), " and ", dtype_name(b.dtype()), " into ", dtype_name(out.dtype())));
 }

@@ -1,5 +1,6 @@
-// quantized_decomposed: quantize, dequantize and choose_qparams per tensor, channel, token and group, as arithmetic in float. No kernels.
+// quantized_decomposed: quantize, dequantize and choose_qparams per tensor, channel, token, group and block, as arithmetic in float. No kernels.
 #include "ops/portable.h"
+#include "ops/quantize/affine.h"
 #include "tensor/dtype.h"
 
 namespace pteron::ops::quantize {
@@ -119,7 +120,31 @@ Ids decompose_asymmetric(Builder& b, const NodeView& n) {
 
 #define QUANTIZE(text) {.schema = "quantized_decomposed::" text " -> Tensor", .infer = infer_quantize, .decompose = decompose_quantize}
 #define DEQUANTIZE(text) {.schema = "quantized_decomposed::" text " -> Tensor", .infer = infer_dequantize, .decompose = decompose_dequantize}
+#define FAKE(text, results) {.schema = "aten::" text " -> " results, .infer = infer_fake, .decompose = fake_quantize}
 constexpr OpDef kTable[] = {
+    FAKE("fake_quantize_per_tensor_affine(Tensor self, float scale, int zero_point, int quant_min, int quant_max)", "Tensor"),
+    FAKE("fake_quantize_per_tensor_affine.tensor_qparams(Tensor self, Tensor scale, Tensor zero_point, int quant_min, int quant_max)", "Tensor"),
+    FAKE("fake_quantize_per_tensor_affine_cachemask(Tensor self, float scale, int zero_point, int quant_min, int quant_max)", "(Tensor output, Tensor mask)"),
+    FAKE("_fake_quantize_per_tensor_affine_cachemask_tensor_qparams(Tensor self, Tensor scale, Tensor zero_point, Tensor fake_quant_enabled, int quant_min, int quant_max)",
+         "(Tensor output, Tensor mask)"),
+    FAKE("fake_quantize_per_channel_affine(Tensor self, Tensor scale, Tensor zero_point, int axis, int quant_min, int quant_max)", "Tensor"),
+    FAKE("fake_quantize_per_channel_affine_cachemask(Tensor self, Tensor scale, Tensor zero_point, int axis, int quant_min, int quant_max)", "(Tensor output, Tensor mask)"),
+    {.schema = "quantized_decomposed::choose_qparams.tensor(Tensor input, int quant_min, int quant_max, float eps, ScalarType dtype) -> (Tensor, Tensor)",
+     .infer = infer_tensor_params, .decompose = choose_per_tensor},
+    {.schema = "quantized_decomposed::choose_qparams_symmetric.tensor(Tensor input, int quant_min, int quant_max, float eps, ScalarType dtype) -> (Tensor, Tensor)",
+     .infer = infer_tensor_params, .decompose = choose_per_tensor},
+    {.schema = "quantized_decomposed::choose_qparams_per_token(Tensor input, ScalarType dtype) -> (Tensor, Tensor)", .infer = infer_token_scales, .decompose = choose_per_token},
+    {.schema = "quantized_decomposed::_choose_qparams_per_token_asymmetric_impl(Tensor input, ScalarType dtype) -> (Tensor, Tensor)", .infer = infer_token_params,
+     .decompose = decompose_asymmetric},
+    {.schema = "torchao::choose_qparams_affine(Tensor? input, str mapping_type, SymInt[] block_size, ScalarType target_dtype, Scalar? quant_min=None, Scalar? quant_max=None, "
+               "float? eps=None, ScalarType? scale_dtype=None, ScalarType? zero_point_dtype=None, bool keepdim=False) -> (Tensor, Tensor)",
+     .infer = infer_block_params, .decompose = choose_affine},
+    {.schema = "torchao::quantize_affine(Tensor input, SymInt[] block_size, Tensor scale, Tensor? zero_point, ScalarType output_dtype, Scalar? quant_min=None, "
+               "Scalar? quant_max=None) -> Tensor",
+     .infer = infer_affine, .decompose = quantize_affine},
+    {.schema = "torchao::dequantize_affine(Tensor input, SymInt[] block_size, Tensor scale, Tensor? zero_point, ScalarType input_dtype, Scalar? quant_min=None, "
+               "Scalar? quant_max=None, ScalarType output_dtype=float) -> Tensor",
+     .infer = infer_affine, .decompose = dequantize_affine},
     {.schema = "quantized_decomposed::choose_qparams_per_token_asymmetric(Tensor input, ScalarType dtype) -> (Tensor, Tensor)",
      .infer = infer_token_params,
      .decompose = decompose_asymmetric},
@@ -142,6 +167,7 @@ constexpr OpDef kTable[] = {
     QUANTIZE("quantize_per_tensor.tensor2(Tensor input, Tensor scale, Tensor zero_point, Tensor quant_min, Tensor quant_max, ScalarType dtype)"),
     QUANTIZE("quantize_per_token(Tensor input, Tensor scales, Tensor zero_points, int quant_min, int quant_max, ScalarType dtype)"),
 };
+#undef FAKE
 #undef QUANTIZE
 #undef DEQUANTIZE
 

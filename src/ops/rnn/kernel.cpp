@@ -62,8 +62,8 @@ Status prepare(const Scan& s, int64_t gates_per_unit, int64_t width) {
   if (!fits) {
     return Status(Code::kInvalidInput, str_cat("recurrent scan: gates ", shape_text(g.sizes()), ", state ", shape_text(s.h0.sizes()), ", weight ", shape_text(s.weight.sizes())));
   }
-  PTERON_TRY(resize(s.out, Sizes{g.size(0), g.size(1), s.h0.size(1)}));
-  return resize(s.last, s.h0.sizes());
+  PTERON_TRY(runtime::resize(s.out, Sizes{g.size(0), g.size(1), s.h0.size(1)}));
+  return runtime::resize(s.last, s.h0.sizes());
 }
 
 /// Where the state before step i lies.
@@ -202,7 +202,7 @@ Status lstm_out(KernelContext& context, const Tensor& gates, const Tensor& h, co
                                            : projection->rank() == 2 && projection->size(0) == h.size(1) && projection->size(1) == c.size(1));
   if (!fits) return Status(Code::kInvalidInput, str_cat("lstm: states ", shape_text(h.sizes()), " and ", shape_text(c.sizes())));
   PTERON_TRY(prepare(s, 4, c.size(1)));
-  PTERON_TRY(resize(last_c, c.sizes()));
+  PTERON_TRY(runtime::resize(last_c, c.sizes()));
   return dispatch_floating(gates.dtype(), [&]<typename T>() { lstm<T>(context, s, c, projection, last_c); }) ? ok_status() : unsupported(gates.dtype());
 }
 
