@@ -45,6 +45,7 @@ struct CompileSettings {
   std::vector<std::string> shared_states = {};     ///< buffers, by name, that are the same memory in all methods that have them
   CompileProfile profile = CompileProfile::kPteron;
   std::vector<std::string> backends = {};        ///< in order of preference; empty: "cpu" (none with kExecutorch); "portable": kernels alone
+  bool allow_random = false;                   ///< compile operators that draw random numbers; they are not PyTorch's (LoadOptions::seed)
   bool strict = false;                         ///< refuse a program of which some node stays outside the backends
   std::vector<std::string> kernel_libraries = {};  ///< shared libraries with own operators (pteron/ops.h)
   uint64_t alignment_bytes = 64;               ///< of planned buffers and weights: a power of two from 16 to 4096

@@ -46,6 +46,7 @@ Result<CompileSummary> compile_into(const CompileSettings& settings, ByteSink& s
   options.profile = settings.profile == CompileProfile::kExecutorch ? compiler::Profile::kExecutorch : compiler::Profile::kPteron;
   options.alignment_bytes = settings.alignment_bytes;
   options.strict = settings.strict;
+  options.allow_random = settings.allow_random;
   options.log = settings.log;
   PTERON_ASSIGN(const facade::Toolchain toolchain, facade::Toolchain::create(settings.kernel_libraries, settings.threads));
   PTERON_ASSIGN(options.backends, toolchain.backends(settings.backends.empty() ? facade::default_backends(options.profile) : settings.backends));

@@ -62,6 +62,25 @@ Ids portable_logaddexp2(Builder& b, const NodeView& n) { return log_sum(b, n, tr
 Ids portable_xlogy(Builder& b, const NodeView& n) { return times_log(b, n, "aten::log"); }
 Ids portable_xlog1py(Builder& b, const NodeView& n) { return times_log(b, n, "aten::log1p"); }
 
+/// The size of self with the sign of other, a number's or a tensor's.
+Ids portable_copysign(Builder& b, const NodeView& n) {
+  Portable f(b);
+  const DType dtype = to_float_dtype(result_type(n, {"self", "other"}));
+  const ValueId size = f.unary("aten::abs", f.to(n.value("self"), dtype));
+  const ValueId other = n.is_value("other") ? n.value("other") : f.number(n.expr("other"), dtype);
+  return {f.where(b.op("aten::signbit", {other}), f.unary("aten::neg", size), size)};
+}
+/// In double, where squares of floats neither overflow nor vanish. Infinite beside NaN counts.
+Ids portable_hypot(Builder& b, const NodeView& n) {
+  Portable f(b);
+  const DType dtype = result_type(n, {"self", "other"});
+  if (!is_floating(dtype) || dtype == DType::kFloat64) return {};
+  const ValueId x = f.to(n.value("self"), DType::kFloat64), y = f.to(n.value("other"), DType::kFloat64);
+  const ValueId root = f.unary("aten::sqrt", f.add(f.mul(x, x), f.mul(y, y)));
+  const ValueId infinite = f.either(f.unary("aten::isinf", x), f.unary("aten::isinf", y));
+  return {f.to(f.where(infinite, std::numeric_limits<double>::infinity(), root), dtype)};
+}
+
 /// A bitwise operator with the number first: the operators commute.
 Ids portable_bitwise_number(Builder& b, const NodeView& n) {
   const std::string name(n.op().name.substr(0, n.op().name.find('.')));

@@ -159,12 +159,47 @@ std::vector<ValueId> decompose_named(Builder& b, const NodeView& n) {
   return convolve(b, n, spatial, x, before, false, {});
 }
 
+/// The same for transposed convolutions: each plane of the kernel spreads every image, which is then put at its place in the depth.
+std::vector<ValueId> decompose_transposed_planes(Builder& b, const NodeView& n) {
+  Compose f(b);
+  const ValueId x = n.value("input"), weight = n.value("weight");
+  const auto entry = [&](std::string_view name, size_t i) {
+    const std::vector<Expr> list = n.exprs(name);
+    return i < list.size() ? list[i] : list.empty() ? Expr(0) : list[0];
+  };
+  const auto plane = [&](std::string_view name) { return std::vector<Expr>{entry(name, 1), entry(name, 2)}; };
+  const Expr stride = entry("stride", 0), dilation = entry("dilation", 0), padding = entry("padding", 0);
+  const Expr batch = f.size(x, 0), count = f.size(x, 2), spread_depth = (count - Expr(1)) * stride + Expr(1);
+  const int64_t depth = f.size(weight, 2).value();
+  const Expr whole = spread_depth + dilation * Expr(depth - 1) + entry("output_padding", 0);
+  const std::array<int64_t, 5> swap{0, 2, 1, 3, 4};
+  const ValueId images = f.view(f.permute(x, swap), {batch * count, f.size(x, 1), f.size(x, 3), f.size(x, 4)});
+  ValueId sum;
+  for (int64_t k = 0; k < depth; ++k) {
+    const ValueId part = b.op("aten::convolution", {images, f.select(weight, 2, Expr(k)), {}, plane("stride"), plane("padding"), plane("dilation"), b.boolean(true),
+                                                    plane("output_padding"), n.arg("groups")});
+    const Expr channels = f.size(part, 1), height = f.size(part, 2), width = f.size(part, 3);
+    ValueId slab = f.permute(f.view(part, {batch, count, channels, height, width}), swap);
+    if (!dim_is(stride, 1)) {  // zeros between the images
+      slab = b.op("aten::constant_pad_nd", {f.unsqueeze(slab, 3), std::vector<Expr>{Expr(0), Expr(0), Expr(0), Expr(0), Expr(0), stride - Expr(1)}, Expr(0)});
+      slab = f.slice(f.view(slab, {batch, channels, count * stride, height, width}), 2, 0, spread_depth);
+    }
+    const Expr first = dilation * Expr(k);
+    slab = b.op("aten::constant_pad_nd", {slab, std::vector<Expr>{Expr(0), Expr(0), Expr(0), Expr(0), first, whole - first - spread_depth}, Expr(0)});
+    sum = k == 0 ? slab : f.add(sum, slab);
+  }
+  sum = f.slice(sum, 2, padding, whole - padding);
+  if (!n.is_none("bias")) sum = f.add(sum, f.view(n.value("bias"), {Expr(1), f.size(sum, 1), Expr(1), Expr(1), Expr(1)}));
+  return {sum};
+}
+
 /// Three spatial dims as a sum over the depth of the kernel, each a convolution of planes. For profiles whose kernel has two dims.
 std::vector<ValueId> decompose_planes(Builder& b, const NodeView& n) {
   Compose f(b);
   ValueId x = n.value("input");
   const ValueId weight = n.value("weight");
-  if (f.rank(x) != 5 || n.boolean("transposed") || !f.size(weight, 2).is_const()) return {};
+  if (f.rank(x) != 5 || !f.size(weight, 2).is_const()) return {};
+  if (n.boolean("transposed")) return decompose_transposed_planes(b, n);
   const auto entry = [&](std::string_view name, size_t i) {
     const std::vector<Expr> list = n.exprs(name);
     return list.size() == 1 ? list[0] : list[i];

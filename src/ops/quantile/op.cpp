@@ -1,6 +1,7 @@
 // quantile and nanquantile for the compiler. Runtime half: kernel.cpp. Tests: test.cpp.
 #include <span>
 
+#include "ops/quantile/portable.h"
 #include "ops/reduce_infer.h"
 
 namespace pteron::ops::quantile {
@@ -23,15 +24,19 @@ Status infer(InferContext& c) {
 constexpr OpDef kTable[] = {
     {.schema = "aten::quantile(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation=\"linear\") -> Tensor",
      .infer = infer,
+     .decompose = portable_quantile,
      .kernel = "aten::quantile.out"},
     {.schema = "aten::quantile.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation=\"linear\") -> Tensor",
      .infer = infer,
+     .decompose = portable_quantile,
      .kernel = "aten::quantile.scalar_out"},
     {.schema = "aten::nanquantile(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation=\"linear\") -> Tensor",
      .infer = infer,
+     .decompose = portable_quantile,
      .kernel = "aten::nanquantile.out"},
     {.schema = "aten::nanquantile.scalar(Tensor self, float q, int? dim=None, bool keepdim=False, *, str interpolation=\"linear\") -> Tensor",
      .infer = infer,
+     .decompose = portable_quantile,
      .kernel = "aten::nanquantile.scalar_out"},
 };
 

@@ -2,6 +2,7 @@
 #include <span>
 
 #include "ops/reduce_infer.h"
+#include "ops/scan/portable.h"
 
 namespace pteron::ops::scan {
 namespace {
@@ -32,10 +33,10 @@ Status infer_logcumsumexp(InferContext& c) {
 
 constexpr OpDef kTable[] = {
     {.schema = "aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", .infer = infer_sum, .kernel = "aten::cumsum.out"},
-    {.schema = "aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", .infer = infer_sum, .kernel = "aten::cumprod.out"},
-    {.schema = "aten::cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)", .infer = infer_extreme, .kernel = "aten::cummax.out"},
-    {.schema = "aten::cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)", .infer = infer_extreme, .kernel = "aten::cummin.out"},
-    {.schema = "aten::logcumsumexp(Tensor self, int dim) -> Tensor", .infer = infer_logcumsumexp, .kernel = "aten::logcumsumexp.out"},
+    {.schema = "aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor", .infer = infer_sum, .decompose = portable_cumprod, .kernel = "aten::cumprod.out"},
+    {.schema = "aten::cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)", .infer = infer_extreme, .decompose = portable_cummax, .kernel = "aten::cummax.out"},
+    {.schema = "aten::cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)", .infer = infer_extreme, .decompose = portable_cummin, .kernel = "aten::cummin.out"},
+    {.schema = "aten::logcumsumexp(Tensor self, int dim) -> Tensor", .infer = infer_logcumsumexp, .decompose = portable_logcumsumexp, .kernel = "aten::logcumsumexp.out"},
 };
 
 }  // namespace

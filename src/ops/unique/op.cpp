@@ -2,6 +2,7 @@
 #include <span>
 
 #include "ops/reduce_infer.h"
+#include "ops/unique/portable.h"
 
 namespace pteron::ops::unique {
 namespace {
@@ -46,10 +47,12 @@ Status infer_consecutive(InferContext& c) {
 constexpr OpDef kTable[] = {
     {.schema = "aten::_unique2(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False) -> (Tensor, Tensor, Tensor)",
      .infer = infer_unique2,
+     .decompose = portable_unique,
      .kernel = "aten::_unique2.out",
      .flags = ir::kDataDependent},
     {.schema = "aten::unique_consecutive(Tensor self, bool return_inverse=False, bool return_counts=False, int? dim=None) -> (Tensor, Tensor, Tensor)",
      .infer = infer_consecutive,
+     .decompose = portable_unique,
      .kernel = "aten::unique_consecutive.out",
      .flags = ir::kDataDependent},
     {.schema = "aten::unique_dim(Tensor self, int dim, bool sorted=True, bool return_inverse=False, bool return_counts=False) -> (Tensor, Tensor, Tensor)",
