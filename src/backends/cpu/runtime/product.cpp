@@ -199,29 +199,30 @@ const float* PackedMatrix::panel(int64_t index) const { return reinterpret_cast<
 const float* PackedMatrix::bias(int64_t index) const { return reinterpret_cast<const float*>(bias_.data()) + index * tile_set().columns; }
 bool PackedMatrix::is_half(int64_t index) const { return n_ - index * tile_set().columns <= tile_set().columns / 2; }
 
-Result<std::shared_ptr<const PackedMatrix>> PackedMatrix::make(const float* data, int64_t n, int64_t stride_n, std::span<const int64_t> offsets,
-                                                               const float* bias, int64_t bias_stride, ThreadPool& pool) {
-  const int64_t width = tile_set().columns;
-  const auto depth = static_cast<int64_t>(offsets.size());
+Result<std::shared_ptr<PackedMatrix>> PackedMatrix::create(int64_t n, int64_t depth) {
   auto made = std::make_shared<PackedMatrix>();
   made->n_ = n;
   made->depth_ = depth;
-  const int64_t panels = made->panel_count();
-  PTERON_ASSIGN(made->panels_, Buffer::create(static_cast<size_t>(panels * width * std::max<int64_t>(depth, 1)) * sizeof(float)));
-  PTERON_ASSIGN(made->bias_, Buffer::create_zeroed(static_cast<size_t>(panels * width) * sizeof(float)));
+  const int64_t padded = made->panel_count() * tile_set().columns;
+  PTERON_ASSIGN(made->panels_, Buffer::create(static_cast<size_t>(padded * std::max<int64_t>(depth, 1)) * sizeof(float)));
+  PTERON_ASSIGN(made->bias_, Buffer::create_zeroed(static_cast<size_t>(padded) * sizeof(float)));
+  return made;
+}
+
+Result<std::shared_ptr<const PackedMatrix>> PackedMatrix::make(const float* data, int64_t n, int64_t stride_n, std::span<const int64_t> offsets,
+                                                               const float* bias, int64_t bias_stride, ThreadPool& pool) {
+  PTERON_ASSIGN(const std::shared_ptr<PackedMatrix> made, create(n, static_cast<int64_t>(offsets.size())));
   float* biases = reinterpret_cast<float*>(made->bias_.data());
   for (int64_t j = 0; bias != nullptr && j < n; ++j) biases[j] = bias[j * bias_stride];
-  float* base = reinterpret_cast<float*>(made->panels_.data());
-  const PackedMatrix& m = *made;
   const PanelPacker packer(offsets);
-  pool.parallel_for(panels, 1, [&](int64_t begin, int64_t end) {
+  const int64_t width = tile_set().columns;
+  pool.parallel_for(made->panel_count(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) {
-      const int64_t own = m.is_half(p) ? width / 2 : width;
-      const int64_t first = p * width, count = std::min(own, n - first);
-      packer.pack(data + first * stride_n, stride_n, count, own, base + p * depth * width);
+      const int64_t own = made->is_half(p) ? width / 2 : width;
+      packer.pack(data + p * width * stride_n, stride_n, std::min(own, n - p * width), own, made->panel(p));
     }
   });
-  return std::shared_ptr<const PackedMatrix>(std::move(made));
+  return std::shared_ptr<const PackedMatrix>(made);
 }
 
 void run_product(const Product& p, ThreadPool& pool) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "backends/cpu/runtime/pointwise_ops.h"
@@ -35,9 +36,12 @@ class PackedMatrix final : public runtime::KernelState {
   /// Element (j, k) is data[j * stride_n + offsets[k]]; bias may be null.
   static Result<std::shared_ptr<const PackedMatrix>> make(const float* data, int64_t n, int64_t stride_n, std::span<const int64_t> offsets,
                                                           const float* bias, int64_t bias_stride, ThreadPool& pool);
+  /// Without a bias; the panels' memory is to be written. Errors: kOutOfMemory.
+  static Result<std::shared_ptr<PackedMatrix>> create(int64_t n, int64_t depth);
   int64_t columns() const { return n_; }
   int64_t depth() const { return depth_; }
   int64_t panel_count() const;
+  float* panel(int64_t index) { return const_cast<float*>(std::as_const(*this).panel(index)); }
   const float* panel(int64_t index) const;
   const float* bias(int64_t index) const;
   /// True if panel `index` is half as wide as the others.

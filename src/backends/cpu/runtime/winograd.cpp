@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <span>
 
 #include "backends/cpu/runtime/tile.h"
 #include "base/str_cat.h"
@@ -107,6 +108,33 @@ void run_tiles(const WinogradConv& c, int64_t first, int64_t last, int64_t panel
   for (int64_t t = 0; t < tiles; ++t) transform_output(c, place_of(c, first + t), sums + t * columns, tiles * columns, column, columns);
 }
 
+/// The points of all kernels of one panel of output channels, straight into the packed matrices.
+void transform_panel(const float* data, int64_t out_channels, int64_t channels, const int64_t strides[4], int64_t panel,
+                     std::span<const std::shared_ptr<PackedMatrix>> matrices) {
+  const int64_t width = matrices[0]->is_half(panel) ? tile_set().columns / 2 : tile_set().columns;
+  const int64_t first = panel * tile_set().columns, count = std::min(width, out_channels - first);
+  float* to[kPoints];
+  for (size_t i = 0; i < matrices.size(); ++i) to[i] = matrices[i]->panel(panel);
+  double kernel[9][kMaxTileColumns] = {}, rows[6][3][kMaxTileColumns];
+  for (int64_t c = 0; c < channels; ++c) {
+    for (int64_t o = 0; o < count; ++o) {
+      const float* from = data + (first + o) * strides[0] + c * strides[1];
+      for (int64_t k = 0; k < 9; ++k) kernel[k][o] = from[k / 3 * strides[2] + k % 3 * strides[3]];
+    }
+    for (int i = 0; i < 6; ++i) {
+      for (int x = 0; x < 3; ++x) {
+        for (int64_t o = 0; o < width; ++o) rows[i][x][o] = kG[i][0] * kernel[x][o] + kG[i][1] * kernel[3 + x][o] + kG[i][2] * kernel[6 + x][o];
+      }
+    }
+    for (int i = 0; i < 6; ++i) {
+      for (int j = 0; j < 6; ++j) {
+        float* point = to[i * 6 + j] + c * width;
+        for (int64_t o = 0; o < width; ++o) point[o] = static_cast<float>(rows[i][0][o] * kG[j][0] + rows[i][1][o] * kG[j][1] + rows[i][2][o] * kG[j][2]);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 bool winograd_pays(int64_t count, int64_t out_height, int64_t out_width, int64_t channels, int64_t out_channels) {
@@ -119,33 +147,14 @@ Result<std::shared_ptr<const runtime::KernelState>> WinogradWeights::make(const 
   auto made = std::make_shared<WinogradWeights>();
   PTERON_ASSIGN(made->bias, Buffer::create_zeroed(static_cast<size_t>(out_channels) * sizeof(float)));
   for (int64_t o = 0; bias != nullptr && o < out_channels; ++o) reinterpret_cast<float*>(made->bias.data())[o] = bias[o * bias_stride];
-  // Points of one kernel row after the other: [point][out][channel].
-  const int64_t plane = out_channels * channels;
-  PTERON_ASSIGN(Buffer points, Buffer::create(static_cast<size_t>(kPoints * plane) * sizeof(float)));
-  float* const to = reinterpret_cast<float*>(points.data());
-  pool.parallel_for(out_channels, std::max<int64_t>(1024 / channels, 1), [&](int64_t begin, int64_t end) {
-    for (int64_t o = begin; o < end; ++o) {
-      for (int64_t c = 0; c < channels; ++c) {
-        const float* kernel = data + o * strides[0] + c * strides[1];
-        double rows[6][3];
-        for (int64_t x = 0; x < 3; ++x) {
-          const double k0 = kernel[x * strides[3]], k1 = kernel[strides[2] + x * strides[3]], k2 = kernel[2 * strides[2] + x * strides[3]];
-          for (int i = 0; i < 6; ++i) rows[i][x] = kG[i][0] * k0 + kG[i][1] * k1 + kG[i][2] * k2;
-        }
-        for (int i = 0; i < 6; ++i) {
-          for (int j = 0; j < 6; ++j) {
-            to[(i * 6 + j) * plane + o * channels + c] = static_cast<float>(rows[i][0] * kG[j][0] + rows[i][1] * kG[j][1] + rows[i][2] * kG[j][2]);
-          }
-        }
-      }
-    }
-  });
-  std::vector<int64_t> offsets(static_cast<size_t>(channels));
-  for (size_t c = 0; c < offsets.size(); ++c) offsets[c] = static_cast<int64_t>(c);
-  for (int64_t i = 0; i < kPoints; ++i) {
-    PTERON_ASSIGN(auto matrix, PackedMatrix::make(to + i * plane, out_channels, channels, offsets, nullptr, 0, pool));
-    made->matrices.push_back(std::move(matrix));
+  std::vector<std::shared_ptr<PackedMatrix>> matrices(kPoints);
+  for (std::shared_ptr<PackedMatrix>& matrix : matrices) {
+    PTERON_ASSIGN(matrix, PackedMatrix::create(out_channels, channels));
   }
+  pool.parallel_for(matrices[0]->panel_count(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; ++p) transform_panel(data, out_channels, channels, strides, p, matrices);
+  });
+  made->matrices.assign(matrices.begin(), matrices.end());
   return std::shared_ptr<const runtime::KernelState>(std::move(made));
 }
 
