@@ -82,7 +82,7 @@ class Folder {
 
   bool is_candidate(const Node& node) const {
     const ir::Op& op = *node.op;
-    if (op.has(ir::kRandom) || op.has(ir::kEffect) || op.has(ir::kRegion) || op.has(ir::kDataDependent) || !node.regions.empty() || node.outputs.empty()) return false;
+    if (op.has(ir::kRandom) || op.has(ir::kEffect) || op.has(ir::kRegion) || !node.regions.empty() || node.outputs.empty()) return false;
     if (!all_numbers(node)) return false;
     bool constant = true;
     ir::for_each_use(node, [&](ValueId v) {
@@ -92,6 +92,7 @@ class Folder {
     return constant && evaluator_.can_run(node);
   }
 
+  /// Sizes must be known (those of an index by integers are, although it may be one by a mask), and the bytes worth storing.
   bool fits(const Node& node, uint64_t* out_bytes) const {
     for (const ValueId out : node.outputs) {
       uint64_t bytes = 0;

@@ -1,6 +1,8 @@
 // The backend object: what it takes, and the way from a group to its payload.
 #include "backends/cpu/aot/backend.h"
 
+#include <algorithm>
+
 #include "backends/api/program_group.h"
 #include "backends/cpu/aot/rewrites.h"
 #include "backends/cpu/payload.h"
@@ -19,9 +21,11 @@ class CpuBackend final : public backends::Backend {
   std::string_view name() const override { return "cpu"; }
   std::string_view id() const override { return kBackendId; }
 
-  Support supports(const ir::Graph&, const ir::Node& node) const override {
+  Support supports(const ir::Graph& graph, const ir::Node& node) const override {
     if (node.op->has(ir::kRandom)) return Support::no("random numbers");
-    if (node.op->has(ir::kDataDependent)) return Support::no("a result whose size depends on data");
+    // An index by integers has a known size, although it could be one by a mask.
+    const bool known = std::ranges::all_of(node.outputs, [&](ir::ValueId out) { return graph[out].kind == ir::ValueKind::kTensor && graph[out].type.is_static(); });
+    if (node.op->has(ir::kDataDependent) && !known) return Support::no("a result whose size depends on data");
     if (node.op->is_view() || node.op->has(ir::kAlias)) return {};
     if (!node.op->kernel.empty() && has_kernel_(node.op->kernel)) return {};
     return Support::no("no kernel");

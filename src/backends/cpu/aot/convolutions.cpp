@@ -1,5 +1,5 @@
 // Convolutions in other forms than the engine's: those of lines become ones of images of height 1, transposed ones whose windows do not overlap
-// become a product and a permutation. Runs before fuse().
+// become a product and a permutation. Padding by nothing goes. Runs before fuse().
 #include <array>
 #include <cstring>
 #include <memory>
@@ -63,12 +63,12 @@ class Matcher {
       const NodeView n(graph_, *node.op, node.args);
       made = n.boolean("transposed") ? transposed(builder, n) : line(builder, n);
     } else {
-      made = behind_line(builder, node);
+      made = is_empty_pad(node) ? std::get<ValueId>(node.args[0]) : behind_line(builder, node);
     }
     if (!made.valid() || !builder.status().ok()) return Rewrite::kKeep;
     if (graph_[made].type.sizes != graph_[node.outputs[0]].type.sizes) return Rewrite::kKeep;
     if (made.index >= uses_.size()) uses_.resize(made.index + 1, 0);
-    uses_[made.index] = uses_[node.outputs[0].index];
+    uses_[made.index] += uses_[node.outputs[0].index];
     replacements = {made};
     return Rewrite::kReplace;
   }
@@ -85,6 +85,13 @@ class Matcher {
   ValueId constant(Constant c) {
     const std::string name = c.name;
     return graph_.add_constant(graph_.program->add(std::move(c)), name);
+  }
+
+  /// Padding by nothing, which exporters leave behind.
+  bool is_empty_pad(const Node& node) const {
+    if (node.op->name != "aten::constant_pad_nd") return false;
+    const NodeView n(graph_, *node.op, node.args);
+    return n.all_const("pad") && all_are(n, "pad", 0) && graph_[n.value("self")].type.sizes == graph_[node.outputs[0]].type.sizes;
   }
 
   /// [n, c, l] as [n, c, 1, l].

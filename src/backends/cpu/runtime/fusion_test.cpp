@@ -472,6 +472,26 @@ TEST(CpuNorms, RootMeanSquareWithAnyStrides) {
   }
 }
 
+TEST(CpuImages, NearestUpsamplingOfChannelsLast) {
+  const int64_t N = 2, C = 5, H = 3, W = 4;
+  const std::vector<int64_t> last{C * H * W, 1, W * C, C};
+  std::vector<float> x = random_floats(static_cast<size_t>(N * C * H * W), 1);
+  for (const auto& [high, wide] : {std::pair<int64_t, int64_t>{2, 2}, {3, 1}, {1, 4}}) {
+    const auto fill = [&, high = high, wide = wide](Args& args, std::vector<std::vector<float>>& outs) {
+      outs.assign(1, std::vector<float>(static_cast<size_t>(N * C * H * W * high * wide)));
+      args.floats({N, C, H, W}, x, last);
+      args.list(Tag::kIntList);
+      args.integer(H * high);
+      args.integer(W * wide);
+      args.end_list();
+      args.none();
+      args.none();
+      args.floats({N, C, H * high, W * wide}, outs[0], {C * H * W * high * wide, 1, W * wide * C, C});
+    };
+    check_against_portable(image_kernels(), "aten::upsample_nearest2d.out", fill, 0);
+  }
+}
+
 TEST(CpuRecurrent, EqualPortableKernels) {
   for (const int64_t batch : {1, 3, 6}) {
     for (const int64_t width : {1, 5, 32, 70}) {

@@ -7,9 +7,10 @@
 
 namespace pteron::cpu {
 
-std::span<const runtime::Kernel> linear_kernels();
 std::span<const runtime::Kernel> attention_kernels();
 std::span<const runtime::Kernel> conv_kernels();
+std::span<const runtime::Kernel> image_kernels();
+std::span<const runtime::Kernel> linear_kernels();
 std::span<const runtime::Kernel> norm_kernels();
 std::span<const runtime::Kernel> pointwise_kernels();
 std::span<const runtime::Kernel> recurrent_kernels();
