@@ -45,6 +45,7 @@ Expr lowest(Builder& b, DType dtype, bool largest) {
 
 Ids extreme(Builder& b, const NodeView& n, bool largest) {
   Portable f(b);
+  if (n.type("self").rank() == 0) return {b.op("aten::clone", {n.value("self")}), f.number(0.0, DType::kInt64)};
   int dim = 0;
   int64_t length = 0;
   if (!find_dim(n, &dim, &length)) return {};
@@ -67,9 +68,10 @@ Ids portable_cumprod(Builder& b, const NodeView& n) {
   Portable f(b);
   int dim = 0;
   int64_t length = 0;
-  if (!find_dim(n, &dim, &length)) return {};
   const DType in = n.type("self").dtype, out = n.dtype("dtype", is_integral(in, true) ? DType::kInt64 : in);
   if (is_complex(out)) return {};
+  if (n.type("self").rank() == 0) return {b.op("aten::_to_copy", {n.value("self"), out})};
+  if (!find_dim(n, &dim, &length)) return {};
   ValueId x = f.to(n.value("self"), out);
   if (is_floating(out)) x = f.wide(x);
   const Expr one = is_floating(out) ? b.floating(1) : Expr(1);
@@ -80,6 +82,7 @@ Ids portable_cummax(Builder& b, const NodeView& n) { return extreme(b, n, true);
 Ids portable_cummin(Builder& b, const NodeView& n) { return extreme(b, n, false); }
 Ids portable_logcumsumexp(Builder& b, const NodeView& n) {
   Portable f(b);
+  if (n.type("self").rank() == 0) return {b.op("aten::clone", {n.value("self")})};
   int dim = 0;
   int64_t length = 0;
   if (!find_dim(n, &dim, &length)) return {};

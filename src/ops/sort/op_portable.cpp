@@ -92,26 +92,30 @@ Ids middle_of_all(Builder& b, const NodeView& n, bool ignore) {
   return found;
 }
 
+/// A tensor of rank 0 is its own only element.
+Ids only_element(Portable& f, const NodeView& n) { return {f.b.op("aten::clone", {n.value("self")}), f.number(0.0, DType::kInt64)}; }
+
 }  // namespace
 
 Ids portable_kthvalue(Builder& b, const NodeView& n) {
   Portable f(b);
   Ordered o;
-  if (n.type("self").rank() == 0 || !order(f, n.value("self"), n.integer("dim", -1), &o)) return {};
+  if (n.type("self").rank() == 0) return only_element(f, n);
+  if (!order(f, n.value("self"), n.integer("dim", -1), &o)) return {};
   return at_place(f, o, n.expr("k") - Expr(1), n.boolean("keepdim"));
 }
 Ids portable_median(Builder& b, const NodeView& n) { return middle_of_all(b, n, false); }
 Ids portable_nanmedian(Builder& b, const NodeView& n) { return middle_of_all(b, n, true); }
 Ids portable_median_dim(Builder& b, const NodeView& n) {
   Portable f(b);
-  if (n.type("self").rank() == 0) return {};
+  if (n.type("self").rank() == 0) return only_element(f, n);
   return middle(f, n.value("self"), n.integer("dim"), n.boolean("keepdim"), n.op().name.find("nanmedian") != std::string::npos);
 }
 /// The smallest of the values that come most often, and the last place of it.
 Ids portable_mode(Builder& b, const NodeView& n) {
   Portable f(b);
   const ValueId self = n.value("self");
-  if (f.rank(self) == 0) return {};
+  if (f.rank(self) == 0) return only_element(f, n);
   auto dim = wrap_dim_of(n.integer("dim", -1), f.rank(self));
   if (!dim.ok()) return {};
   ValueId x = f.transpose(self, *dim, -1);

@@ -109,6 +109,15 @@ Ids portable_erfc(Builder& b, const NodeView& n) {
     return f.where(f.compare("ge", x, 0.0), upper, minus(f, 2, upper));
   });
 }
+/// exp(x * x) * erfc(x); large for negative x.
+Ids portable_erfcx(Builder& b, const NodeView& n) {
+  return in_double(b, n, false, [](Portable& f, ValueId x) {
+    constexpr double kTerms[] = {0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418, 0.37409196, 1.00002368, -1.26551223};
+    const ValueId t = f.unary("aten::reciprocal", f.shift(f.scale(absolute(f, x), 0.5), 1));
+    const ValueId upper = f.mul(t, exponential(f, polynomial(f, t, kTerms)));
+    return f.where(f.compare("ge", x, 0.0), upper, f.sub(f.scale(exponential(f, f.mul(x, x)), 2), upper));
+  });
+}
 Ids portable_lgamma(Builder& b, const NodeView& n) {
   return in_double(b, n, true, [](Portable& f, ValueId x) {
     const ValueId low = f.compare("lt", x, 0.5);

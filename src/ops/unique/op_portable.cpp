@@ -13,8 +13,9 @@ Ids portable_unique(Builder& b, const NodeView& n) {
   const ValueId self = n.value("self");
   const Expr count = ir::numel_of(f.sizes(self));
   const bool consecutive = n.has("dim");
-  if ((consecutive && !n.is_none("dim")) || !count.is_const() || count.value() < 1 || f.dtype(self) == DType::kBool) return {};
-  const ValueId flat = b.op("aten::reshape", {self, std::vector<Expr>{count}});
+  if ((consecutive && !n.is_none("dim")) || !count.is_const() || count.value() < 1) return {};
+  const DType dtype = f.dtype(self);
+  const ValueId flat = b.op("aten::reshape", {dtype == DType::kBool ? f.to(self, DType::kUInt8) : self, std::vector<Expr>{count}});
   ValueId values = flat, places;
   if (!consecutive) {
     const Ids sorted = b.ops("aten::sort", {flat, Expr(0)});
@@ -38,7 +39,7 @@ Ids portable_unique(Builder& b, const NodeView& n) {
     const ValueId end = b.op("aten::full", {std::vector<Expr>{Expr(1)}, count, DType::kInt64});
     counts = f.sub(f.cat({f.slice(begin, 0, Expr(1), f.size(begin, 0)), end}, 0), begin);
   }
-  return {found, inverse, counts};
+  return {f.to(found, dtype), inverse, counts};
 }
 
 }  // namespace pteron::ops::unique
