@@ -63,7 +63,8 @@ std::string run_case(const Case& test, const ir::Catalog& catalog) {
   const auto error = [](const Status& status) { return "error: " + std::string(status.message()) + "\n"; };
   if (Status status = ir::parse(test.input, catalog, program); !status.ok()) return error(status);
   const interp::Evaluator evaluator(ops::portable_kernels(), serial_pool());
-  const passes::PassContext context{&catalog, &evaluator, [](std::string_view name) { return ops::portable_kernels().find(name) != nullptr; }, {}};
+  const passes::PassContext context{.catalog = &catalog, .evaluator = &evaluator,
+                                    .has_kernel = [](std::string_view name) { return ops::portable_kernels().find(name) != nullptr; }, .avoid = {}};
   ir::Graph& graph = program.methods.at(0)->graph;
   bool functional = false;
   for (const std::string& name : test.passes) {
