@@ -56,6 +56,7 @@ bool floors_floats(const NodeView& node) {
   if (node.has("rounding_mode") && (node.is_none("rounding_mode") || node.text("rounding_mode") != "floor")) return false;
   return !integral_result(node);
 }
+bool dynamic_target(const NodeView& node) { return !node.all_const("output_size"); }
 bool two_sided(const NodeView& node) { return !node.boolean("onesided"); }
 bool three_spatial_dims(const NodeView& node) { return node.type("input").rank() > 4; }
 
@@ -73,6 +74,7 @@ constexpr Limit kLimits[] = {
     {"aten::_native_batch_norm_legit.no_stats", is_double, "the official kernel loses digits of float64"},
     {"aten::_native_batch_norm_legit_no_training", is_double, "the official kernel loses digits of float64"},
     {"aten::_upsample_bilinear2d_aa", is_no_float, "the official kernel computes float64 and integers in float32"},
+    {"aten::_upsample_bilinear2d_aa", dynamic_target, "the official kernel takes no output size that varies"},
     {"aten::constant_pad_nd", pads_negative, "the official kernel takes no negative padding"},
     {"aten::convolution", three_spatial_dims, "the official kernel has at most two spatial dims"},
     {"aten::div.Scalar_mode", floors_floats, "the official floor division of floats gives inf for 0/0"},

@@ -71,6 +71,7 @@ class Fitter {
     changed = widen_item(b, id, args) || changed;
     changed = widen_floats(b, id, args) || changed;
     changed = roll_flat(b, id, args) || changed;
+    changed = join_as_result(b, id, args) || changed;
     const bool scalar = lift_scalars(b, id, args);
     if (!changed && !scalar) return Rewrite::kKeep;
     if (graph_[graph_[id].outputs[0]].kind != ir::ValueKind::kTensor) {
@@ -261,6 +262,20 @@ class Fitter {
     args[0] = b.op("aten::view", {*self, std::vector<Expr>{ir::numel_of(b.type(*self).sizes)}});
     args[2] = std::vector<Expr>{Expr(0)};
     return true;
+  }
+
+  /// The official cat moves the bytes of an int16 that joins a half.
+  bool join_as_result(Builder& b, NodeId id, std::vector<Arg>& args) {
+    if (graph_[id].op->name != "aten::cat") return false;
+    auto* parts = std::get_if<std::vector<ValueId>>(&args[0]);
+    const DType to = graph_[graph_[id].outputs[0]].type.dtype;
+    bool changed = false;
+    for (size_t i = 0; parts != nullptr && i < parts->size(); ++i) {
+      if (b.type((*parts)[i]).dtype == to) continue;
+      (*parts)[i] = cast(b, (*parts)[i], to);
+      changed = true;
+    }
+    return changed;
   }
 
   /// The official reader of a scalar knows no half and bfloat16.

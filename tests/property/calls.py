@@ -142,8 +142,9 @@ row("min_dim", lambda a, p: a[0].min(p["dim"], p["keep"])[p["which"]], one(ranke
 row("aminmax", lambda a, p: a[0].aminmax(dim=p["dim"])[p["which"]], one(ranked(1), dim=dim_of, which=small(0, 1)))
 row("argmin", lambda a, p: a[0].argmin(p["dim"], p["keep"]), one(lambda t: is_number(t) and t.dim() > 0, jump=True, dim=dim_of, keep=flag))
 row("topk", lambda a, p: a[0].topk(min(p["k"], a[0].shape[p["dim"]]), p["dim"], p["down"])[0], one(lambda t: is_number(t) and t.dim() > 0, k=small(1, 3), dim=dim_of, down=flag))
-row("kthvalue", lambda a, p: a[0].kthvalue(1, p["dim"])[0], one(lambda t: is_number(t) and t.dim() > 0, dim=dim_of))
-row("median", lambda a, p: a[0].median(p["dim"])[0], one(lambda t: is_number(t) and t.dim() > 0 and t.numel() > 0, dim=dim_of))
+# Eager's order statistics read beside an expanded tensor: they get dense ones.
+row("kthvalue", lambda a, p: a[0].clone(memory_format=torch.contiguous_format).kthvalue(1, p["dim"])[0], one(lambda t: is_number(t) and t.dim() > 0, dim=dim_of))
+row("median", lambda a, p: a[0].clone(memory_format=torch.contiguous_format).median(p["dim"])[0], one(lambda t: is_number(t) and t.dim() > 0 and t.numel() > 0, dim=dim_of))
 row("cummax", lambda a, p: a[0].cummax(p["dim"])[p["which"]], one(ranked(1), jump=True, dim=dim_of, which=small(0, 1)))
 row("cumprod", lambda a, p: a[0].clamp(-1, 1).cumprod(p["dim"]), one(lambda t: is_number(t) and t.dim() > 0, dim=dim_of), False)
 row("logcumsumexp", lambda a, p: a[0].logcumsumexp(p["dim"]), one(lambda t: is_float(t) and t.dim() > 0, dim=dim_of), False)
@@ -454,7 +455,7 @@ def run_control(apply, p, args):
         return torch_map(lambda x, *rest: run_body(apply, p["body"], [x, *rest]), args[0], *args[1:])
     if kind == "scan":
         return scan(lambda carry, x: scan_step(apply, p, carry, x), args[1].clone(memory_format=torch.contiguous_format), args[0])[p["which"]]
-    return associative_scan(COMBINE[p["combine"]], args[0], 0, combine_mode="generic")
+    return associative_scan(COMBINE[p["combine"]], args[0], 0, combine_mode="generic").clone()  # one row would be returned as it is
 
 
 def make_control(m):
