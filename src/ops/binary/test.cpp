@@ -210,7 +210,21 @@ TEST(Convert, CastsWrapAsAten) {
   EXPECT_EQ(static_cast<float>(half[0]), kInf);
   EXPECT_EQ(static_cast<float>(half[1]), 0.0f);
   EXPECT_EQ(static_cast<float>(half[2]), 2.0f);
-  EXPECT_EQ(find_convert(DType::kFloat32, DType::kFloat8E5M2), nullptr);
+}
+
+TEST(Convert, EightBitFloatsAsAten) {
+  // torch 2.13: .to(torch.float8_e4m3fn) saturates, .to(torch.float8_e5m2) overflows to infinity; both round ties to even.
+  const std::array<float, 15> x = {0.0f, -0.0f, 1.0f, 1.0625f, 1.1875f, 448.0f, 464.0f, 500.0f, 1e9f, kInf, kNaN, 0x1p-9f, 0x1p-10f, 0x1.8p-10f, -3.3f};
+  std::array<uint8_t, 15> bits{};
+  find_convert(DType::kFloat32, DType::kFloat8E4M3FN)(15, x.data(), bits.data());
+  EXPECT_EQ(bits, (std::array<uint8_t, 15>{0x00, 0x80, 0x38, 0x38, 0x3a, 0x7e, 0x7e, 0x7e, 0x7e, 0x7e, 0x7f, 0x01, 0x00, 0x01, 0xc5}));
+  find_convert(DType::kFloat32, DType::kFloat8E5M2)(15, x.data(), bits.data());
+  EXPECT_EQ(bits, (std::array<uint8_t, 15>{0x00, 0x80, 0x3c, 0x3c, 0x3d, 0x5f, 0x5f, 0x60, 0x7c, 0x7c, 0x7f, 0x18, 0x14, 0x16, 0xc3}));
+  std::array<float, 15> back{};
+  find_convert(DType::kFloat8E5M2, DType::kFloat32)(15, bits.data(), back.data());
+  EXPECT_EQ(back[7], 512.0f);
+  EXPECT_EQ(back[13], 0x1.8p-10f);
+  EXPECT_TRUE(std::isnan(back[10]));
 }
 
 }  // namespace
