@@ -30,6 +30,8 @@ class NamedData {
  public:
   virtual ~NamedData() = default;
   virtual std::optional<std::span<const std::byte>> find(std::string_view key) const = 0;
+  /// A hint: bytes from find() that are hardly read again, since the backend has its own form of them. They stay valid.
+  virtual void release(std::span<const std::byte> /*bytes*/) const {}
 };
 
 /// What a backend gets to load one payload.

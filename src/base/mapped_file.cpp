@@ -106,4 +106,13 @@ std::shared_ptr<FileBytes> FileBytes::from_buffer(Buffer buffer) {
   return file;
 }
 
+void FileBytes::release(std::span<const std::byte> part) const {
+  const auto base = reinterpret_cast<uintptr_t>(bytes_.data()), first = reinterpret_cast<uintptr_t>(part.data());
+  if (!mapped_ || first < base || first + part.size() > base + bytes_.size()) return;
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const uintptr_t begin = (first + page - 1) / page * page, end = (first + part.size()) / page * page;
+  // The mapping is read-only: its pages are the file's, and come back as they were.
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
 }  // namespace pteron

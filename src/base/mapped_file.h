@@ -33,6 +33,9 @@ class FileBytes {
   static std::shared_ptr<FileBytes> from_buffer(Buffer buffer);
 
   std::span<const std::byte> bytes() const { return bytes_; }
+  /// Tells the system that `part` is hardly read again: the process gives back its pages. Reading them is right all the same, and slower once.
+  /// Nothing happens for bytes that are no part of this mapping.
+  void release(std::span<const std::byte> part) const;
 
  private:
   FileBytes() = default;

@@ -488,8 +488,19 @@ class MethodBuilder {
     Result<std::shared_ptr<const KernelState>> state = kernel->prepare({state_.pool, state_.states()}, made.args);
     if (!state.ok()) return std::move(state).status().with_context(str_cat("instruction ", made_->code.size(), " (", name, ")"));
     made.state = kernel->prepare == &uses_random_stream ? &made_->random : state.value().get();
-    if (state.value() != nullptr) made_->kernel_states.push_back(std::move(state).value());
+    if (state.value() == nullptr) return ok_status();
+    made_->kernel_states.push_back(std::move(state).value());
+    release_constants(made.args);
     return ok_status();
+  }
+
+  /// What a kernel has packed it hardly reads again: large constants need not stay in memory twice.
+  void release_constants(std::span<Value* const> args) const {
+    constexpr uint64_t kWorthIt = 64 * 1024;
+    for (const Value* arg : args) {
+      if (arg->tag != Tag::kTensor || !arg->tensor.read_only || arg->tensor.view.data == nullptr || arg->tensor.capacity_bytes < kWorthIt) continue;
+      state_.data.release({arg->tensor.as<const std::byte>(), arg->tensor.view.size_bytes()});
+    }
   }
 
   /// A list in the last place is a result: its members must be memory of their own.

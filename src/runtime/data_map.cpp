@@ -40,6 +40,12 @@ Status DataMap::add(const std::string& path, bool map) {
   return ok_status();
 }
 
+void DataMap::release(std::span<const std::byte> bytes) const {
+  if (program_file_ != nullptr) program_file_->release(bytes);
+  for (const File& file : files_) file.bytes->release(bytes);
+  if (outer_ != nullptr) outer_->release(bytes);
+}
+
 Status DataMap::check_program(const format::ProgramMeta& meta) const {
   for (const format::DataFileMeta& needed : meta.data_files) {
     if (needed.manifest_hash.empty()) continue;

@@ -29,7 +29,11 @@ class DataMap final : public NamedData {
   /// Errors: kNotFound (no file was given), kIncompatible (the files of another program).
   Status check_program(const format::ProgramMeta& meta) const;
 
+  /// The file that the program lies in, for release(); may be null, outlives the map.
+  void set_program_file(const FileBytes* file) { program_file_ = file; }
+
   std::optional<std::span<const std::byte>> find(std::string_view key) const override;
+  void release(std::span<const std::byte> bytes) const override;
   /// Bytes of an external tensor, whose stored layout must be that of `expected`.
   /// Errors: kNotFound (no data file, or none has the key), kIncompatible (another dtype, shape or memory format).
   Result<std::span<const std::byte>> tensor(std::string_view name, const Tensor& expected) const;
@@ -47,6 +51,7 @@ class DataMap final : public NamedData {
 
   const format::ProgramView* program_ = nullptr;
   const NamedData* outer_ = nullptr;
+  const FileBytes* program_file_ = nullptr;
   std::vector<File> files_;
 };
 

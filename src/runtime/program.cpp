@@ -98,6 +98,7 @@ Result<std::shared_ptr<Program>> load_program(std::shared_ptr<FileBytes> file, s
   auto state = std::make_unique<ProgramState>();
   state->label = std::move(label);
   state->file = std::move(file);
+  state->data.set_program_file(state->file.get());
   state->options = options;
   Status status = fill_program(*state, bytes);
   if (!status.ok()) return std::move(status).with_context(str_cat("loading ", state->label));

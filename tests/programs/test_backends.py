@@ -1,4 +1,6 @@
 """What every backend must do with a program: empty tensors, results in their dtype, groups beside nodes that stay outside."""
+import json
+
 import pytest
 import torch
 from torch import nn
@@ -79,3 +81,17 @@ def test_weights_of_two_methods_are_stored_once(tmp_path):
     x = torch.randn(7, 128)
     with torch.no_grad():
         torch.testing.assert_close(run(tmp_path / "m.pte", [(x,)], tmp_path, "--method", "many")[0][0], module(x), rtol=1e-4, atol=1e-4)
+
+
+def test_packed_weights_are_in_memory_once(tmp_path):
+    layers = nn.Sequential(*[nn.Linear(2048, 2048, bias=False) for _ in range(4)])
+    program, said = compile_model(layers, (torch.randn(1, 2048),), tmp_path)
+    peak = json.loads(pteron("bench", program, "--json", "--threads", "1", "--min-time", "0.01").stdout)["peak_rss_bytes"]
+    tool = json.loads(pteron("bench", compile_small(tmp_path), "--json", "--threads", "1", "--min-time", "0.01").stdout)["peak_rss_bytes"]
+    assert peak - tool < 1.5 * said["weight_bytes"], (peak, tool)
+
+
+def compile_small(tmp_path):
+    folder = tmp_path / "small"
+    folder.mkdir()
+    return compile_model(nn.Linear(4, 4), (torch.randn(1, 4),), folder)[0]
