@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "backends/cpu/runtime/kernels.h"
@@ -240,6 +241,32 @@ TEST(CpuConv2d, EqualsLoops) {
   for (const ConvCase& t : cases) {
     SCOPED_TRACE(str_cat("case ", static_cast<int64_t>(&t - cases)));
     check_conv(t);
+  }
+}
+
+TEST(CpuConv2d, InfinitiesAndNaNReachOnlyTheirWindows) {
+  constexpr int64_t kChannels = 24, kHeight = 18, kWidth = 23;
+  std::vector<float> x = random_floats(kChannels * kHeight * kWidth, 1), w = random_floats(kChannels * kChannels * 9, 2), y(x.size());
+  const auto at = [&](int64_t row, int64_t column) { return static_cast<size_t>(row * kWidth + column); };
+  x[at(5, 7)] = std::numeric_limits<float>::infinity();
+  x[at(13, 17)] = std::nanf("");
+  Call call(12);
+  call.tensor(0, {1, kChannels, kHeight, kWidth}, x.data(), false);
+  call.tensor(1, {kChannels, kChannels, 3, 3}, w.data(), true);
+  for (const size_t i : {4u, 5u, 6u}) call.pair(i, 1, 1);
+  call.integer(7, 1);
+  call.activation(8, "none", 0, 0);
+  call.tensor(11, {1, kChannels, kHeight, kWidth}, y.data(), false);
+  ASSERT_TRUE(call.run(conv_kernels()[0], 2).ok());
+  for (int64_t o = 0; o < kChannels; ++o) {
+    for (int64_t i = 0; i < kHeight; ++i) {
+      for (int64_t j = 0; j < kWidth; ++j) {
+        const float got = y[static_cast<size_t>(o) * kHeight * kWidth + at(i, j)];
+        const bool near_infinity = std::abs(i - 5) <= 1 && std::abs(j - 7) <= 1, near_nan = std::abs(i - 13) <= 1 && std::abs(j - 17) <= 1;
+        EXPECT_EQ(std::isinf(got), near_infinity) << o << " " << i << " " << j;
+        EXPECT_EQ(std::isnan(got), near_nan) << o << " " << i << " " << j;
+      }
+    }
   }
 }
 

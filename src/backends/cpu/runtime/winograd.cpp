@@ -48,7 +48,7 @@ Place place_of(const WinogradConv& c, int64_t index) {
   return {index / (across * down), index / across % down * 4, index % across * 4};
 }
 
-void transform_input(const WinogradConv& c, const Place& place, const float* zeros, float* out, int64_t out_step) {
+bool transform_input(const WinogradConv& c, const Place& place, const float* zeros, float* out, int64_t out_step) {
   WinogradInput in;
   in.out = out;
   in.out_step = out_step;
@@ -58,7 +58,7 @@ void transform_input(const WinogradConv& c, const Place& place, const float* zer
     const int64_t y = place.y + i / 6 - c.padding[0], x = place.x + i % 6 - c.padding[1];
     in.pixels[i] = y >= 0 && y < c.height && x >= 0 && x < c.width ? image + y * c.row + x * c.pixel : zeros;
   }
-  winograd_transforms().input(in);
+  return winograd_transforms().input(in);
 }
 
 void transform_output(const WinogradConv& c, const Place& place, const float* in, int64_t in_step, int64_t first, int64_t count) {
@@ -83,6 +83,31 @@ void transform_output(const WinogradConv& c, const Place& place, const float* in
   }
 }
 
+/// Output channels [first, first + count) of a tile as plain sums.
+void sum_directly(const WinogradConv& c, const Place& place, int64_t first, int64_t count) {
+  const WinogradWeights& w = *c.weights;
+  const float* const bias = reinterpret_cast<const float*>(w.bias.data());
+  for (int64_t y = place.y; y < std::min(place.y + 4, c.out_height); ++y) {
+    for (int64_t x = place.x; x < std::min(place.x + 4, c.out_width); ++x) {
+      const int64_t at = ((place.image * c.out_height + y) * c.out_width + x) * c.out_channels;
+      for (int64_t o = first; o < first + count; ++o) {
+        float sum = bias[o];
+        for (int64_t tap = 0; tap < 9; ++tap) {
+          const int64_t in_y = y + tap / 3 - c.padding[0], in_x = x + tap % 3 - c.padding[1];
+          if (in_y < 0 || in_y >= c.height || in_x < 0 || in_x >= c.width) continue;
+          const float* pixel = c.x + place.image * c.batch + in_y * c.row + in_x * c.pixel;
+          const float* weight = w.data + o * w.strides[0] + tap / 3 * w.strides[2] + tap % 3 * w.strides[3];
+          for (int64_t i = 0; i < c.channels; ++i) sum += pixel[i] * weight[i * w.strides[1]];
+        }
+        if (c.residual != nullptr) sum += c.residual[at + o];
+        sum = sum < c.epilogue.low ? c.epilogue.low : sum;
+        c.y[at + o] = sum > c.epilogue.high ? c.epilogue.high : sum;
+      }
+      c.epilogue.apply(c.y + at + first, 0, 1, count);
+    }
+  }
+}
+
 /// Tiles [first, last) for the output channels of panels [panel, end).
 void run_tiles(const WinogradConv& c, int64_t first, int64_t last, int64_t panel, int64_t end, float* memory) {
   const int64_t tiles = last - first, column = panel * tile_set().columns;
@@ -91,7 +116,8 @@ void run_tiles(const WinogradConv& c, int64_t first, int64_t last, int64_t panel
   float* const values = zeros + c.channels;
   float* const sums = values + kPoints * tiles * c.channels;
   std::fill(zeros, zeros + c.channels, 0.0f);
-  for (int64_t t = 0; t < tiles; ++t) transform_input(c, place_of(c, first + t), zeros, values + t * c.channels, tiles * c.channels);
+  bool finite[kMaxBlockRows];
+  for (int64_t t = 0; t < tiles; ++t) finite[t] = transform_input(c, place_of(c, first + t), zeros, values + t * c.channels, tiles * c.channels);
   static constexpr int64_t kNoStep[1] = {0};
   for (int64_t i = 0; i < kPoints; ++i) {
     const Rows rows{values + i * tiles * c.channels, c.channels};
@@ -105,7 +131,14 @@ void run_tiles(const WinogradConv& c, int64_t first, int64_t last, int64_t panel
     p.c_row = columns;
     run_panels(p, panel, end);
   }
-  for (int64_t t = 0; t < tiles; ++t) transform_output(c, place_of(c, first + t), sums + t * columns, tiles * columns, column, columns);
+  for (int64_t t = 0; t < tiles; ++t) {
+    const Place place = place_of(c, first + t);
+    if (finite[t]) {
+      transform_output(c, place, sums + t * columns, tiles * columns, column, columns);
+    } else {
+      sum_directly(c, place, column, columns);
+    }
+  }
 }
 
 /// The points of all kernels of one panel of output channels, straight into the packed matrices.
@@ -145,6 +178,8 @@ bool winograd_pays(int64_t count, int64_t out_height, int64_t out_width, int64_t
 Result<std::shared_ptr<const runtime::KernelState>> WinogradWeights::make(const float* data, int64_t out_channels, int64_t channels, const int64_t strides[4], const float* bias,
                                                                           int64_t bias_stride, ThreadPool& pool) {
   auto made = std::make_shared<WinogradWeights>();
+  made->data = data;
+  std::copy(strides, strides + 4, made->strides);
   PTERON_ASSIGN(made->bias, Buffer::create_zeroed(static_cast<size_t>(out_channels) * sizeof(float)));
   for (int64_t o = 0; bias != nullptr && o < out_channels; ++o) reinterpret_cast<float*>(made->bias.data())[o] = bias[o * bias_stride];
   std::vector<std::shared_ptr<PackedMatrix>> matrices(kPoints);

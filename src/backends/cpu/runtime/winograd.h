@@ -17,6 +17,8 @@ struct WinogradInput {
   int64_t out_step = 0;
   int64_t channels = 0;
 };
+/// False if a transformed value is infinite or NaN: sums over the tile would spread it to outputs that do not read it.
+using WinogradInputFn = bool (*)(const WinogradInput&);
 
 /// 36 products to a 4x4 tile of the output: pixels[i][c] = clamp(transform(in)[i][c] + bias[c] + residuals[i][c]) for c < channels.
 struct WinogradOutput {
@@ -32,7 +34,7 @@ struct WinogradOutput {
 
 /// The transforms for this processor.
 struct WinogradTransforms {
-  void (*input)(const WinogradInput&) = nullptr;
+  WinogradInputFn input = nullptr;
   void (*output)(const WinogradOutput&) = nullptr;
 };
 const WinogradTransforms& winograd_transforms();
@@ -41,11 +43,13 @@ const WinogradTransforms& winograd_transforms();
 class WinogradWeights final : public runtime::KernelState {
  public:
   /// Element (o, c, y, x) is data[o * strides[0] + c * strides[1] + y * strides[2] + x * strides[3]]; bias may be null.
-  /// Errors: kOutOfMemory.
+  /// `data` must stay valid: tiles with infinities or NaN are summed directly. Errors: kOutOfMemory.
   static Result<std::shared_ptr<const runtime::KernelState>> make(const float* data, int64_t out_channels, int64_t channels, const int64_t strides[4], const float* bias,
                                                                   int64_t bias_stride, ThreadPool& pool);
   std::vector<std::shared_ptr<const PackedMatrix>> matrices;
   Buffer bias;
+  const float* data = nullptr;
+  int64_t strides[4] = {};
 };
 
 /// A convolution over `count` images; positions outside an image are zeros.

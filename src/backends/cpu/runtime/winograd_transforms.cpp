@@ -58,16 +58,27 @@ inline void input_vector(Load&& load, Store&& store) {
   }
 }
 
-void input(const WinogradInput& in) {
+bool input(const WinogradInput& in) {
   const D d;
+  const V zero = hn::Zero(d);
+  V odd = zero;  // stays 0 while all values are finite
   int64_t c = 0;
   for (; c + kLanes <= in.channels; c += kLanes) {
-    input_vector([&](int i) HWY_ATTR { return hn::LoadU(d, in.pixels[i] + c); }, [&](int i, V v) HWY_ATTR { hn::StoreU(v, d, in.out + i * in.out_step + c); });
+    input_vector([&](int i) HWY_ATTR { return hn::LoadU(d, in.pixels[i] + c); },
+                 [&](int i, V v) HWY_ATTR {
+                   odd = hn::MulAdd(v, zero, odd);
+                   hn::StoreU(v, d, in.out + i * in.out_step + c);
+                 });
   }
-  if (c == in.channels) return;
-  const auto mask = hn::FirstN(d, static_cast<size_t>(in.channels - c));
-  input_vector([&](int i) HWY_ATTR { return hn::MaskedLoad(mask, d, in.pixels[i] + c); },
-               [&](int i, V v) HWY_ATTR { hn::BlendedStore(v, mask, d, in.out + i * in.out_step + c); });
+  if (c < in.channels) {
+    const auto mask = hn::FirstN(d, static_cast<size_t>(in.channels - c));
+    input_vector([&](int i) HWY_ATTR { return hn::MaskedLoad(mask, d, in.pixels[i] + c); },
+                 [&](int i, V v) HWY_ATTR {
+                   odd = hn::MulAdd(v, zero, odd);
+                   hn::BlendedStore(v, mask, d, in.out + i * in.out_step + c);
+                 });
+  }
+  return hn::AllTrue(d, hn::Eq(odd, zero));
 }
 
 template <class Load, class Store>
