@@ -313,7 +313,9 @@ Result<int> run(const Arguments& a) {
   StderrLog log(a.flag("quiet") ? LogLevel::kError : LogLevel::kWarning);
   options.log = &log;
   PTERON_ASSIGN(Session session, Session::create(a.list("kernels")));
-  PTERON_ASSIGN(options.backends, session.backends(backends));
+  auto chosen = session.backends(backends);
+  if (!chosen.ok()) return usage_error("compile", str_cat("--backend: ", chosen.status().message()));
+  options.backends = std::move(chosen).value();
   options.strict = a.flag("strict");
   options.allow_random = a.flag("allow-random");
   if (options.strict && options.backends.empty()) return usage_error("compile", "--strict needs a backend that takes all nodes");

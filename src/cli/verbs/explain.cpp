@@ -93,7 +93,9 @@ Result<int> run(const Arguments& a) {
   if (profile != "pteron" && profile != "executorch") return usage_error("explain", str_cat("--profile is pteron or executorch, found '", profile, "'"));
   const bool executorch = profile == "executorch";
   PTERON_ASSIGN(const Session session, Session::create());
-  PTERON_ASSIGN(const std::vector<const backends::Backend*> backends, session.backends(split_list(a.list("backend"))));
+  auto chosen = session.backends(split_list(a.list("backend")));
+  if (!chosen.ok()) return usage_error("explain", str_cat("--backend: ", chosen.status().message()));
+  const std::vector<const backends::Backend*> backends = std::move(chosen).value();
   if (executorch && !backends.empty()) return usage_error("explain", "--backend: the official runtime has none of our backends; leave it out with --profile executorch");
   compiler::CompileOptions options;
   options.methods.push_back({"forward", a.positionals()[0]});
