@@ -4,6 +4,9 @@
 
 #include <complex>
 #include <cstdint>
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
 #include <type_traits>
 
 #include "tensor/dtype.h"
@@ -43,6 +46,22 @@ inline To convert(From from) {
   }
 }
 
+#if defined(__F16C__)
+/// Half to float and back for dense runs, eight at a time: the compiler does not vectorise the scalar conversions.
+inline void widen_halves(const Half* from, int64_t n, float* to) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
+  for (; i < n; ++i) to[i] = static_cast<float>(from[i]);
+}
+inline void narrow_to_halves(const float* from, int64_t n, Half* to) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i), _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+  for (; i < n; ++i) to[i] = Half(from[i]);
+}
+#endif
+
 /// Reads n elements at data + offset, `stride` elements apart, as Part. Returns n contiguous Parts: the data itself if it has that
 /// type and stride 1, else `buffer`.
 template <typename Part>
@@ -53,6 +72,12 @@ const Part* load_run(const void* data, int64_t offset, int64_t stride, int64_t n
   const T* from = static_cast<const T*>(data) + offset;
   if (stride == 1) {
     if constexpr (std::is_same_v<Part, T>) return from;
+#if defined(__F16C__)
+    if constexpr (std::is_same_v<Part, float> && std::is_same_v<T, Half>) {
+      widen_halves(from, n, buffer);
+      return buffer;
+    }
+#endif
     for (int64_t i = 0; i < n; ++i) buffer[i] = convert<Part>(from[i]);
     return buffer;
   }
@@ -109,6 +134,9 @@ template <typename Part, typename T>
 void store_run(void* data, int64_t offset, int64_t stride, int64_t n, const Part* values) {
   T* to = static_cast<T*>(data) + offset;
   if (stride == 1) {
+#if defined(__F16C__)
+    if constexpr (std::is_same_v<Part, float> && std::is_same_v<T, Half>) return narrow_to_halves(values, n, to);
+#endif
     for (int64_t i = 0; i < n; ++i) to[i] = convert<T>(values[i]);
     return;
   }

@@ -101,6 +101,27 @@ void outer_offsets(const CopyPlan& plan, int inner, int64_t flat, int skip, int6
   }
 }
 
+/// Rows shorter than this are copied with the dim around them, so that their place is not computed one by one.
+constexpr int64_t kShortRow = 32;
+
+template <typename T>
+void copy_short_rows(KernelContext& context, const CopyPlan& plan, const T* from, T* to, int64_t total) {
+  const size_t column = static_cast<size_t>(plan.rank) - 1, row = column - 1;
+  const int64_t columns = plan.size[column], rows = plan.size[row];
+  const int64_t to_column = plan.to_stride[column], from_column = plan.from_stride[column], to_row = plan.to_stride[row], from_row = plan.from_stride[row];
+  context.pool->parallel_for(total / (rows * columns), std::max<int64_t>(1, 16384 / (rows * columns)), [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) {
+      int64_t from_at = 0, to_at = 0;
+      outer_offsets(plan, 2, part, -1, &from_at, &to_at);
+      if (columns <= 8 && rows > columns) {  // few columns: each in one go
+        for (int64_t j = 0; j < columns; ++j) copy_row(from + from_at + j * from_column, from_row, to + to_at + j * to_column, to_row, rows);
+        continue;
+      }
+      for (int64_t i = 0; i < rows; ++i) copy_row(from + from_at + i * from_row, from_column, to + to_at + i * to_row, to_column, columns);
+    }
+  });
+}
+
 template <typename T>
 void copy_planned(KernelContext& context, const CopyPlan& plan) {
   const T* from = reinterpret_cast<const T*>(plan.from);
@@ -120,6 +141,7 @@ void copy_planned(KernelContext& context, const CopyPlan& plan) {
     if (plan.from_stride[static_cast<size_t>(d)] == 1 && plan.size[static_cast<size_t>(d)] >= 4) row_dim = d;
   }
   const bool transpose = row_dim >= 0 && plan.to_stride[column_dim] == 1 && plan.from_stride[column_dim] > 1 && columns >= 4;
+  if (columns < kShortRow && plan.rank >= 2 && (!transpose || row_dim == last - 1)) return copy_short_rows(context, plan, from, to, total);
   const int64_t grain_elements = 16384;
   if (plan.rank == 1) {
     context.pool->parallel_for(columns, grain_elements, [&](int64_t begin, int64_t end) {

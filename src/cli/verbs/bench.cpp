@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <functional>
 #include <span>
 
@@ -34,6 +35,13 @@ constexpr Option kOptions[] = {
     {"min-time", "", OptionKind::kReal, "SECONDS", "shortest time to measure, default 1"},
 };
 
+/// Processor time of the whole process.
+double cpu_ms() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
+}
+
 double ms_since(Clock::time_point begin) { return std::chrono::duration<double, std::milli>(Clock::now() - begin).count(); }
 
 /// VmHWM of this process in bytes; 0 where /proc is missing.
@@ -47,7 +55,7 @@ uint64_t peak_resident_bytes() {
 }
 
 struct Measurement {
-  double load_ms = 0, first_ms = 0;
+  double load_ms = 0, first_ms = 0, least_cpu_ms = 1e300;
   std::vector<double> latencies_ms;  // sorted
   Machine machine;
   std::string table, trace, profile_json;  // with --profile or --trace
@@ -102,7 +110,9 @@ Result<Measurement> measure(const Arguments& a, double min_seconds) {
   // At least 30 calls, or 3 if they take long.
   while (ms_since(start) < min_seconds * 1000 || (out.latencies_ms.size() < 30 && (out.latencies_ms.size() < 3 || ms_since(start) < min_seconds * 10000))) {
     const Clock::time_point one = Clock::now();
+    const double cpu = cpu_ms();
     PTERON_TRY(call());
+    out.least_cpu_ms = std::min(out.least_cpu_ms, cpu_ms() - cpu);
     out.latencies_ms.push_back(ms_since(one));
   }
   std::sort(out.latencies_ms.begin(), out.latencies_ms.end());
@@ -136,6 +146,7 @@ Result<int> run(const Arguments& a) {
   json.field("p99", m.at(0.99));
   json.field("min", m.latencies_ms[0]);
   json.end_object();
+  json.field("least_cpu_ms", m.least_cpu_ms);
   json.field("calls", m.latencies_ms.size());
   json.field("load_ms", m.load_ms);
   json.field("first_run_ms", m.first_ms);

@@ -60,7 +60,7 @@ struct GeluTanh {
 struct Silu {
   template <typename T>
   static T apply(T x, const Numbers&) {
-    return x / (T(1) + math::exp(-x));
+    return x / (T(1) + special::fast_exp(-x));
   }
 };
 struct Mish {  // tanh(log(1 + e)) = n / (n + 2) with n = e * (e + 2); from x = 20 on it rounds to 1

@@ -44,7 +44,7 @@ T mul(T a, T b) {
 
 template <typename T>
 T atan2(T a, T b) {
-  return std::atan2(a, b);
+  return math::atan2(a, b);
 }
 template <typename T>
 T maximum(T a, T b) {
@@ -110,7 +110,7 @@ T lcm(T a, T b) {
 
 template <typename T>
 T hypot(T a, T b) {
-  return std::hypot(a, b);
+  return math::hypot(a, b);
 }
 template <typename T>
 T igamma(T a, T b) {
@@ -134,7 +134,7 @@ T logaddexp2(T a, T b) {
 }
 template <typename T>
 T nextafter(T a, T b) {
-  return std::nextafter(a, b);
+  return math::nextafter(a, b);
 }
 template <typename T>
 T bit_and(T a, T b) {
@@ -226,21 +226,37 @@ bool logical_xor(T a, T b) {
   return a != b;
 }
 
-/// Python's float floor division, as ATen's div_floor_floating.
+/// True if fast_fmod takes the operands: finite, b not 0, a small quotient.
+template <typename T>
+bool is_easy_fmod(T a, T b) {
+  constexpr T kMost = sizeof(T) == 4 ? T(4194304) : T(1125899906842624);
+  return std::fabs(b) < std::numeric_limits<T>::infinity() && std::fabs(a) < std::fabs(b) * kMost;
+}
+/// fmod without a loop: exact, as the quotient has few bits. Requires: is_easy_fmod(a, b).
+template <typename T>
+T fast_fmod(T a, T b) {
+  const T rest = std::fma(-std::trunc(a / b), b, a);
+  // The rounded quotient may have reached the next integer: the rest is then on the other side of zero.
+  const T fixed = (rest < 0) != (a < 0) && rest != 0 ? rest + std::copysign(b, a) : rest;
+  return std::copysign(fixed, a);
+}
+
+/// Python's float floor division, as ATen's div_floor_floating; mod = fmod(a, b), b is not 0.
+template <typename T>
+T floor_quotient_of(T a, T b, T mod) {
+  T quotient = (a - mod) / b;
+  quotient -= mod != 0 && (b < 0) != (mod < 0) ? T(1) : T(0);
+  const T floored = std::floor(quotient);
+  const T rounded = quotient - floored > T(0.5) ? floored + T(1) : floored;
+  return quotient == 0 ? std::copysign(T(0), a / b) : rounded;
+}
 template <typename T>
 T floor_quotient(T a, T b) {
   if (b == 0) return a / b;
-  const T mod = std::fmod(a, b);
-  T quotient = (a - mod) / b;
-  if (mod != 0 && (b < 0) != (mod < 0)) quotient -= T(1);
-  if (quotient == 0) return std::copysign(T(0), a / b);
-  T floored = std::floor(quotient);
-  if (quotient - floored > T(0.5)) floored += T(1);
-  return floored;
+  return floor_quotient_of(a, b, std::fmod(a, b));
 }
 template <typename T>
-T remainder_of(T a, T b) {
-  const T mod = std::fmod(a, b);
+T remainder_of(T b, T mod) {
   return mod != 0 && (b < 0) != (mod < 0) ? mod + b : mod;
 }
 

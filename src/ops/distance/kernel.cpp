@@ -63,13 +63,62 @@ DistanceFn<P> distance_fn(double p) {
   return &distance_of<P, Kind::kPower>;
 }
 
+size_t cdist_workspace(std::span<runtime::Value* const> args) {
+  const Tensor& x = args[0]->tensor;
+  constexpr int64_t kRows = 17;  // kColumns rows of b and one of a
+  return x.rank() < 2 ? 0 : static_cast<size_t>(kScratchLanes * kRows * std::max<int64_t>(x.size(x.rank() - 1), 1)) * sizeof(double);
+}
 size_t two_rows(int64_t n) { return static_cast<size_t>(kScratchLanes * 2 * std::max<int64_t>(n, 1)) * sizeof(double); }
 size_t workspace(std::span<runtime::Value* const> args) {
   const Tensor& x = args[0]->tensor;
   return x.rank() < 2 ? 0 : two_rows(x.size(x.rank() - 1));
 }
 
-/// Rows of `a` against rows of `b` in every batch; axes: in_stride a, out_stride[1] b.
+constexpr int64_t kColumns = 16;  // rows of b that one row of a meets at once
+
+/// Distances of one row to kColumns others that lie side by side.
+template <typename P, Kind kKind>
+void block_distances(const P* a, const P* turned, int64_t n, P p, double* totals) {
+  for (int64_t from = 0; from < n; from += kRowBlock) {
+    P acc[kColumns] = {};
+    for (int64_t k = from; k < std::min(n, from + kRowBlock); ++k) {
+      const P x = a[k];
+      const P* b = turned + k * kColumns;
+      for (int64_t j = 0; j < kColumns; ++j) {
+        const P d = std::fabs(x - b[j]);
+        if constexpr (kKind == Kind::kZero) acc[j] += d != P(0) ? P(1) : P(0);
+        if constexpr (kKind == Kind::kOne) acc[j] += d;
+        if constexpr (kKind == Kind::kTwo) acc[j] += d * d;
+        if constexpr (kKind == Kind::kMax) acc[j] = d > acc[j] || d != d ? d : acc[j];
+        if constexpr (kKind == Kind::kPower) acc[j] += std::pow(d, p);
+      }
+    }
+    for (int64_t j = 0; j < kColumns; ++j) {
+      if constexpr (kKind == Kind::kMax) {
+        const double part = acc[j];
+        totals[j] = part > totals[j] || part != part ? part : totals[j];
+      } else {
+        totals[j] += static_cast<double>(acc[j]);
+      }
+    }
+  }
+  for (int64_t j = 0; j < kColumns; ++j) {
+    if constexpr (kKind == Kind::kTwo) totals[j] = std::sqrt(totals[j]);
+    if constexpr (kKind == Kind::kPower) totals[j] = std::pow(totals[j], 1.0 / static_cast<double>(p));
+  }
+}
+template <typename P>
+auto block_fn(double p) {
+  switch (kind_of(p)) {
+    case Kind::kZero: return &block_distances<P, Kind::kZero>;
+    case Kind::kOne: return &block_distances<P, Kind::kOne>;
+    case Kind::kTwo: return &block_distances<P, Kind::kTwo>;
+    case Kind::kMax: return &block_distances<P, Kind::kMax>;
+    default: return &block_distances<P, Kind::kPower>;
+  }
+}
+
+/// Rows of `a` against rows of `b` in every batch.
 template <typename P>
 Status cdist_part(KernelContext& c, const Tensor& a, const Tensor& b, double p, Tensor& out) {
   const LoadFn<P> load_a = load_fn<P>(a.dtype()), load_b = load_fn<P>(b.dtype());
@@ -81,27 +130,30 @@ Status cdist_part(KernelContext& c, const Tensor& a, const Tensor& b, double p, 
     const int d = t.rank() - from_end;
     return d < 0 || t.size(d) == 1 ? int64_t{0} : t.stride(d);
   };
-  RankList<Axis> batch;  // row-major over batches and rows of a
-  for (int d = 0; d < r - 1; ++d) {
-    const bool is_row = d == r - 2;
-    batch.push_back({out.size(d), stride_of(a, r - d), {out.stride(d), is_row ? 0 : stride_of(b, r - d)}});
-  }
-  const DistanceFn<P> distance = distance_fn<P>(p);
-  const int64_t lines = cols == 0 ? 0 : out.numel() / cols;
-  if (lines == 0 || rows == 0) return ok_status();
-  const int64_t lanes = lines * cols * std::max<int64_t>(n, 1) < kGrainElems ? 1 : scratch_lanes(lines);
+  RankList<Axis> batch;  // in: of a; out[0]: of out; out[1]: of b
+  for (int d = 0; d < r - 2; ++d) batch.push_back({out.size(d), stride_of(a, r - d), {out.stride(d), stride_of(b, r - d)}});
+  if (out.numel() == 0) return ok_status();
+  const int64_t blocks = ceil_div(cols, kColumns), units = out.numel() / (rows * cols) * blocks;
+  const int64_t lanes = rows * units * kColumns * std::max<int64_t>(n, 1) < kGrainElems ? 1 : scratch_lanes(units);
   P* scratch = reinterpret_cast<P*>(c.scratch.data());
+  const auto fold = block_fn<P>(p);
   c.pool->parallel_for(lanes, 1, [&](int64_t first, int64_t last) {
     for (int64_t lane = first; lane < last; ++lane) {
-      P* buffer_a = scratch + lane * 2 * n;
-      P* buffer_b = buffer_a + n;
-      const int64_t begin = lines * lane / lanes, end = lines * (lane + 1) / lanes;
-      Walker at({batch.begin(), batch.size()}, begin);
-      for (int64_t i = begin; i < end; ++i, at.next()) {
-        const P* row = load_a(a.view.data, at.in(), a.stride(a.rank() - 1), n, buffer_a);
-        for (int64_t j = 0; j < cols; ++j) {
-          const P* other = load_b(b.view.data, at.out(1) + j * b.stride(b.rank() - 2), b.stride(b.rank() - 1), n, buffer_b);
-          store(out.view.data, at.out(0) + j * out.stride(r - 1), distance(row, other, n, static_cast<P>(p)));
+      P* turned = scratch + lane * (kColumns + 1) * n;  // rows of b side by side: [n, kColumns]
+      P* buffer = turned + kColumns * n;
+      for (int64_t unit = units * lane / lanes; unit < units * (lane + 1) / lanes; ++unit) {
+        const Walker at({batch.begin(), batch.size()}, unit / blocks);
+        const int64_t from = unit % blocks * kColumns, count = std::min(kColumns, cols - from);
+        std::fill(turned, turned + kColumns * n, P(0));
+        for (int64_t j = 0; j < count; ++j) {
+          const P* row = load_b(b.view.data, at.out(1) + (from + j) * b.stride(b.rank() - 2), b.stride(b.rank() - 1), n, buffer);
+          for (int64_t k = 0; k < n; ++k) turned[k * kColumns + j] = row[k];
+        }
+        for (int64_t i = 0; i < rows; ++i) {
+          const P* row = load_a(a.view.data, at.in() + i * stride_of(a, 2), a.stride(a.rank() - 1), n, buffer);
+          double totals[kColumns] = {};
+          fold(row, turned, n, static_cast<P>(p), totals);
+          for (int64_t j = 0; j < count; ++j) store(out.view.data, at.out(0) + i * out.stride(r - 2) + (from + j) * out.stride(r - 1), totals[j]);
         }
       }
     }
@@ -195,7 +247,7 @@ Status cross(KernelContext& c, const Tensor& self, const Tensor& other, int64_t 
 }
 
 constexpr runtime::Kernel kTable[] = {
-    {"aten::_cdist_forward.out", PTERON_KERNEL(cdist), workspace},
+    {"aten::_cdist_forward.out", PTERON_KERNEL(cdist), cdist_workspace},
     {"aten::_pdist_forward.out", PTERON_KERNEL(pdist), workspace},
     {"aten::linalg_cross.out", PTERON_KERNEL(cross)},
 };

@@ -22,9 +22,13 @@ struct Divide {
 };
 struct FloorDivide {
   template <typename T>
+  static T by_mod(T a, T b, T mod) {
+    return floor_quotient_of(a, b, mod);
+  }
+  template <typename T>
   static T apply(T a, T b) {
     if constexpr (std::is_floating_point_v<T>) {
-      return floor_quotient(a, b);
+      return b == 0 ? a / b : by_mod(a, b, std::fmod(a, b));
     } else {
       if constexpr (std::is_signed_v<T>) {
         if (b == -1) return special::neg(a);  // the most negative value wraps
@@ -49,9 +53,13 @@ struct TruncDivide {
 };
 struct Remainder {
   template <typename T>
+  static T by_mod(T, T b, T mod) {
+    return remainder_of(b, mod);
+  }
+  template <typename T>
   static T apply(T a, T b) {
     if constexpr (std::is_floating_point_v<T>) {
-      return remainder_of(a, b);
+      return by_mod(a, b, std::fmod(a, b));
     } else {
       if constexpr (std::is_signed_v<T>) {
         if (b == -1) return 0;
@@ -62,6 +70,10 @@ struct Remainder {
   }
 };
 struct Fmod {
+  template <typename T>
+  static T by_mod(T, T, T mod) {
+    return mod;
+  }
   template <typename T>
   static T apply(T a, T b) {
     if constexpr (std::is_floating_point_v<T>) {
@@ -91,16 +103,44 @@ void integer_divide_tile(int64_t n, void* const* out, const void* const* in, con
   }
   if (by_zero) static_cast<const DivideParams*>(params)->by_zero->store(true, std::memory_order_relaxed);
 }
+/// Floats: blocks of small quotients in a loop that vectorises, others by the C library.
+template <typename F, typename T>
+void mod_tile(int64_t n, void* const* out, const void* const* in, const void*) {
+  constexpr int64_t kBlock = 256;
+  T* to = static_cast<T*>(out[0]);
+  const T* a = static_cast<const T*>(in[0]);
+  const T* b = static_cast<const T*>(in[1]);
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    const int64_t end = std::min(begin + kBlock, n);
+    int32_t hard = 0;
+    for (int64_t i = begin; i < end; ++i) hard |= is_easy_fmod(a[i], b[i]) ? 0 : 1;
+    if (hard != 0) {
+      for (int64_t i = begin; i < end; ++i) to[i] = F::apply(a[i], b[i]);
+      continue;
+    }
+    PTERON_VECTORIZE
+    for (int64_t i = begin; i < end; ++i) to[i] = F::by_mod(a[i], b[i], fast_fmod(a[i], b[i]));
+  }
+}
+
+template <typename F, typename... Ts>
+constexpr TileTable trunc_table() {
+  TileTable t = same_table<F, float, double>();
+  (t.set<Ts>(&integer_divide_tile<F, Ts>), ...);
+  return t;
+}
 template <typename F, typename... Ts>
 constexpr TileTable divide_table() {
-  TileTable t = same_table<F, float, double>();
+  TileTable t;
+  t.set<float>(&mod_tile<F, float>);
+  t.set<double>(&mod_tile<F, double>);
   (t.set<Ts>(&integer_divide_tile<F, Ts>), ...);
   return t;
 }
 
 constexpr TileTable kTrueDivide = same_table<Divide, float, double, CFloat, CDouble>();
 constexpr TileTable kFloorDivide = divide_table<FloorDivide, uint8_t, int8_t, int16_t, int32_t, int64_t>();
-constexpr TileTable kTruncDivide = divide_table<TruncDivide, uint8_t, int8_t, int16_t, int32_t, int64_t>();
+constexpr TileTable kTruncDivide = trunc_table<TruncDivide, uint8_t, int8_t, int16_t, int32_t, int64_t>();
 constexpr TileTable kRemainder = divide_table<Remainder, uint8_t, int8_t, int16_t, int32_t, int64_t>();
 constexpr TileTable kFmod = divide_table<Fmod, uint8_t, int8_t, int16_t, int32_t, int64_t>();
 

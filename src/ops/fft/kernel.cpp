@@ -4,7 +4,7 @@
 
 #include "base/checked_math.h"
 #include "base/str_cat.h"
-#include "ops/fft/transform.h"
+#include "ops/fft/lanes.h"
 #include "runtime/kernel.h"
 #include "tensor/dim_math.h"
 #include "tensor/dtype.h"
@@ -59,7 +59,93 @@ void write_line(const Lines& to, int64_t offset, int64_t stride, int64_t n, doub
 
 /// Scratch: the tables of one dim, then per-thread work, then (for c2r) a copy of the input.
 size_t tables_bytes(int64_t n) { return align_up(static_cast<size_t>(table_size(n)) * sizeof(Complex), 64); }
-size_t slot_bytes(int64_t n) { return align_up(static_cast<size_t>(std::max<int64_t>(n, 1) + work_size(n)) * sizeof(Complex), 64); }
+size_t slot_bytes(int64_t n) {
+  const auto one_line = static_cast<size_t>(std::max<int64_t>(n, 1) + work_size(n)) * sizeof(Complex);
+  const auto lanes = static_cast<size_t>(n + 1) * 2 * 64;  // two buffers of kLanes complex values an element
+  return align_up(std::max(one_line, lanes), 64);
+}
+
+/// Offsets of the lines of one group.
+template <typename R>
+struct Group {
+  int64_t count = 0;
+  int64_t from[kLanes<R>] = {}, to[kLanes<R>] = {};
+};
+
+/// Element k of every line; lanes without a line stay 0.
+template <typename T, typename Get>
+void read_lanes(const Group<T>& group, int64_t begin, int64_t end, T* line, const Get& get) {
+  constexpr int64_t L = kLanes<T>;
+  if (group.count < L) std::fill(line + 2 * L * begin, line + 2 * L * end, T(0));
+  for (int64_t k = begin; k < end; ++k) {
+    for (int64_t l = 0; l < group.count; ++l) {
+      const std::complex<T> v = get(group.from[l], k);
+      line[2 * L * k + l] = v.real();
+      line[2 * L * k + L + l] = v.imag();
+    }
+  }
+}
+
+/// All lines of a group, through buffers of the slot. Requires: no chirp.
+template <typename T>
+void run_group(const Plan& plan, const Lines& from, const Lines& to, int dim, int64_t n, double scale, const Group<T>& group, T* line) {
+  constexpr int64_t L = kLanes<T>;
+  const int64_t in = from.view.stride(dim), out = to.view.stride(dim);
+  T* const other = line + 2 * L * (n + 1);
+  const auto factor = static_cast<T>(scale);
+  const T* real = static_cast<const T*>(from.view.data);
+  const auto* complex = static_cast<const std::complex<T>*>(from.view.data);
+  if (from.side == Side::kReal && to.side == Side::kHalf && n % 2 == 0) {
+    const int64_t m = n / 2;
+    read_lanes(group, 0, m, line, [&](int64_t at, int64_t k) { return std::complex<T>(real[at + 2 * k * in], real[at + (2 * k + 1) * in]); });
+    T* done = lanes_transform(plan.roots, 2, m, line, other);
+    lanes_split_real(plan.roots, m, done);
+    for (int64_t l = 0; l < group.count; ++l) {
+      auto* target = static_cast<std::complex<T>*>(to.view.data) + group.to[l];
+      for (int64_t k = 0; k <= m; ++k) target[k * out] = {done[2 * L * k + l] * factor, done[2 * L * k + L + l] * factor};
+    }
+    return;
+  }
+  if (from.side == Side::kHalf && to.side == Side::kReal && n % 2 == 0) {
+    const int64_t m = n / 2;
+    read_lanes(group, 0, m + 1, line, [&](int64_t at, int64_t k) { return complex[at + k * in]; });
+    std::fill_n(line + L, L, T(0));  // the first and the middle value of a real line's spectrum are real
+    std::fill_n(line + 2 * L * m + L, L, T(0));
+    lanes_join_real(plan.roots, m, line);
+    const T* done = lanes_transform(plan.roots, 2, m, line, other);
+    for (int64_t l = 0; l < group.count; ++l) {
+      T* target = static_cast<T*>(to.view.data) + group.to[l];
+      for (int64_t k = 0; k < m; ++k) {
+        target[2 * k * out] = done[2 * L * k + l] * factor;
+        target[(2 * k + 1) * out] = done[2 * L * k + L + l] * factor;
+      }
+    }
+    return;
+  }
+  if (from.side == Side::kReal) {
+    read_lanes(group, 0, n, line, [&](int64_t at, int64_t k) { return std::complex<T>(real[at + k * in], T(0)); });
+  } else if (from.side == Side::kComplex) {
+    read_lanes(group, 0, n, line, [&](int64_t at, int64_t k) { return complex[at + k * in]; });
+  } else {
+    read_lanes(group, 0, n, line, [&](int64_t at, int64_t k) {
+      const std::complex<T> v = k <= n / 2 ? complex[at + k * in] : std::conj(complex[at + (n - k) * in]);
+      return k == 0 || 2 * k == n ? std::complex<T>(v.real(), T(0)) : v;
+    });
+  }
+  const T* done = lanes_transform(plan.roots, 1, n, line, other);
+  const int64_t count = to.side == Side::kHalf ? n / 2 + 1 : n;
+  for (int64_t l = 0; l < group.count; ++l) {
+    if (to.side == Side::kReal) {
+      T* target = static_cast<T*>(to.view.data) + group.to[l];
+      for (int64_t k = 0; k < count; ++k) target[k * out] = done[2 * L * k + l] * factor;
+      continue;
+    }
+    auto* target = static_cast<std::complex<T>*>(to.view.data) + group.to[l];
+    for (int64_t k = 0; k < count; ++k) target[k * out] = {done[2 * L * k + l] * factor, done[2 * L * k + L + l] * factor};
+  }
+}
+
+int64_t align_up_count(int64_t count, int64_t multiple) { return ceil_div(count, multiple) * multiple; }
 
 /// Transforms all lines along `dim` (length n) from one tensor to another of the same other sizes; they may be one memory.
 template <typename T>
@@ -74,19 +160,37 @@ void run_dim(KernelContext& context, std::span<std::byte> scratch, const Lines& 
   const Plan plan = make_plan(n, forward, table, reinterpret_cast<Complex*>(slots));
   const size_t slot = slot_bytes(n);
   const int64_t room = std::max<int64_t>(static_cast<int64_t>((scratch.size() - tables_bytes(n)) / slot), 1);
+  const auto offsets = [&](int64_t i, int64_t* from_offset, int64_t* to_offset) {
+    *from_offset = *to_offset = 0;
+    for (int d = from.view.rank - 1; d >= 0; --d) {
+      if (d == dim) continue;
+      *from_offset += i % from.view.size(d) * from.view.stride(d);
+      *to_offset += i % from.view.size(d) * to.view.stride(d);
+      i /= from.view.size(d);
+    }
+  };
   const int64_t parts = std::clamp<int64_t>(lines * n / 4096, 1, std::min<int64_t>(std::min<int64_t>(room, context.pool->thread_count()), lines));
-  const int64_t each = ceil_div(lines, parts);
+  const int64_t each = align_up_count(ceil_div(lines, parts), kLanes<T>);
+  if (!plan.chirp && lines >= kLanes<T> / 2) {
+    context.pool->parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t part = begin; part < end; ++part) {
+        auto* buffers = reinterpret_cast<T*>(slots + static_cast<size_t>(part) * slot);
+        for (int64_t i = part * each; i < std::min(lines, (part + 1) * each); i += kLanes<T>) {
+          Group<T> group;
+          group.count = std::min(kLanes<T>, std::min(lines, (part + 1) * each) - i);
+          for (int64_t l = 0; l < group.count; ++l) offsets(i + l, &group.from[l], &group.to[l]);
+          run_group<T>(plan, from, to, dim, n, scale, group, buffers);
+        }
+      }
+    });
+    return;
+  }
   context.pool->parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part) {
       auto* line = reinterpret_cast<Complex*>(slots + static_cast<size_t>(part) * slot);
       for (int64_t i = part * each; i < std::min(lines, (part + 1) * each); ++i) {
-        int64_t rest = i, from_offset = 0, to_offset = 0;
-        for (int d = from.view.rank - 1; d >= 0; --d) {
-          if (d == dim) continue;
-          from_offset += rest % from.view.size(d) * from.view.stride(d);
-          to_offset += rest % from.view.size(d) * to.view.stride(d);
-          rest /= from.view.size(d);
-        }
+        int64_t from_offset = 0, to_offset = 0;
+        offsets(i, &from_offset, &to_offset);
         read_line<T>(from, from_offset, from.view.stride(dim), n, line);
         transform(plan, line, line + n);
         write_line<T>(to, to_offset, to.view.stride(dim), n, scale, line);

@@ -91,6 +91,8 @@ void mixed_radix(const Complex* roots, int64_t n, Complex* line, Complex* other)
 
 }  // namespace
 
+int64_t next_radix(int64_t length) { return smallest_factor(length); }
+
 int64_t table_size(int64_t n) { return std::max<int64_t>(n, 1) + 2 * padded_size(std::max<int64_t>(n, 1)); }
 int64_t work_size(int64_t n) { return 2 * padded_size(std::max<int64_t>(n, 1)); }
 

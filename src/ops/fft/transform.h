@@ -9,6 +9,9 @@ namespace pteron::ops::fft {
 
 using Complex = std::complex<double>;
 
+/// The radix of the next pass of a transform of `length` elements.
+int64_t next_radix(int64_t length);
+
 /// Values that the tables of a transform of length n or less need.
 int64_t table_size(int64_t n);
 /// Values that each line's work needs.

@@ -58,15 +58,15 @@ Status make_lanes(const TensorView& table, int64_t dim, const Tensor& index, con
   return ok_status();
 }
 
-/// fn(offset in table, offset in other) for rows [begin, end) of the index; bad indices are noted and skipped.
-template <typename Fn>
-void for_lanes(const Lanes& lanes, int64_t begin, int64_t end, BadIndex& bad, Fn&& fn) {
+/// The loop of for_lanes; pick_at gives the index at an offset of the index tensor.
+template <typename PickAt, typename Fn>
+void for_picks(const Lanes& lanes, int64_t begin, int64_t end, BadIndex& bad, const PickAt& pick_at, Fn&& fn) {
   const size_t last = lanes.sizes.size() - 1;
   const int64_t n = lanes.sizes[last], index_step = lanes.index_strides[last], table_step = lanes.table_strides[last], other_step = lanes.other_strides[last];
   const std::array<Sizes, 3> strides{without_last(lanes.index_strides), without_last(lanes.table_strides), without_last(lanes.other_strides)};
   walk<3>(without_last(lanes.sizes), strides, begin, end, [&](const std::array<int64_t, 3>& at, const Sizes&) {
     for (int64_t i = 0; i < n; ++i) {
-      const int64_t pick = lanes.reader.at(at[0] + i * index_step);
+      const int64_t pick = pick_at(at[0] + i * index_step);
       if (pick < 0 || pick >= lanes.dim_size) [[unlikely]] {
         bad.note(pick, lanes.dim, lanes.dim_size);
         continue;
@@ -74,6 +74,16 @@ void for_lanes(const Lanes& lanes, int64_t begin, int64_t end, BadIndex& bad, Fn
       fn(at[1] + i * table_step + pick * lanes.dim_stride, at[2] + i * other_step);
     }
   });
+}
+
+/// fn(offset in table, offset in other) for rows [begin, end) of the index; bad indices are noted and skipped.
+template <typename Fn>
+void for_lanes(const Lanes& lanes, int64_t begin, int64_t end, BadIndex& bad, Fn&& fn) {
+  if (lanes.reader.dtype == DType::kInt64) {
+    const auto* const picks = static_cast<const int64_t*>(lanes.reader.data);
+    return for_picks(lanes, begin, end, bad, [picks](int64_t at) { return picks[at]; }, fn);
+  }
+  for_picks(lanes, begin, end, bad, [&](int64_t at) { return lanes.reader.at(at); }, fn);
 }
 
 int64_t row_count(const Lanes& lanes) { return index_count(without_last(lanes.sizes)); }

@@ -80,6 +80,23 @@ Status index_select(KernelContext& context, const Tensor& self, int64_t dim, con
   const Block block = merged_block(tail(from.other_sizes), tail(to.other_strides), tail(from.other_strides));
   const Sizes outer = head(from.other_sizes);
   const int64_t rows = index_count(outer), count = picks.count;
+  if (block.count() == 1) {  // single elements: a loop over the picks
+    dispatch_size(dtype_size(self.dtype()), [&]<typename T>() {
+      context.pool->parallel_for(rows, row_grain(count), [&](int64_t begin, int64_t end) {
+        walk<2>(outer, {head(to.other_strides), head(from.other_strides)}, begin, end, [&](const std::array<int64_t, 2>& at, const Sizes&) {
+          T* target = out.as<T>() + at[0];
+          const T* source = self.as<T>() + at[1];
+          if (picks.reader.dtype == DType::kInt64 && picks.stride == 1) {
+            const auto* list = static_cast<const int64_t*>(picks.reader.data);
+            for (int64_t i = 0; i < count; ++i) target[i * to.stride] = source[list[i] * from.stride];
+            return;
+          }
+          for (int64_t i = 0; i < count; ++i) target[i * to.stride] = source[picks.reader.at(i * picks.stride) * from.stride];
+        });
+      });
+    });
+    return ok_status();
+  }
   dispatch_size(dtype_size(self.dtype()), [&]<typename T>() {
     context.pool->parallel_for(rows * count, row_grain(block.count()), [&](int64_t begin, int64_t end) {
       Sizes all = outer, to_strides = head(to.other_strides), from_strides = head(from.other_strides);

@@ -177,6 +177,30 @@ MathOf<T> folded(const Windows& w, const T* columns, int64_t row_step, int64_t s
   return sum;
 }
 
+/// A whole image, tap by tap: every pixel gets its summands in the same order. For types that are their own accumulator.
+template <typename T>
+void fold_plane(const Windows& w, const TensorView& image, const T* columns, int64_t row_step, int64_t step, T* to) {
+  for (int64_t y = 0; y < image.size(2); ++y) {
+    for (int64_t x = 0; x < image.size(3); ++x) to[y * image.stride(2) + x * image.stride(3)] = T{};
+  }
+  for (int64_t tap = 0; tap < w.kernel[0] * w.kernel[1]; ++tap) {
+    const int64_t ky = tap / w.kernel[1], kx = tap % w.kernel[1];
+    int64_t y0 = 0, y1 = 0, x0 = 0, x1 = 0;
+    inside(w, 0, ky, &y0, &y1);
+    inside(w, 1, kx, &x0, &x1);
+    const int64_t pixel_step = w.stride[1] * image.stride(3);
+    for (int64_t y = y0; y < y1; ++y) {
+      const T* from = columns + tap * row_step + y * w.count[1] * step;
+      T* row = to + (y * w.stride[0] + ky * w.dilation[0] - w.padding[0]) * image.stride(2) + (kx * w.dilation[1] - w.padding[1]) * image.stride(3);
+      if (step == 1 && pixel_step == 1) {
+        for (int64_t x = x0; x < x1; ++x) row[x] = static_cast<T>(row[x] + from[x]);
+      } else {
+        for (int64_t x = x0; x < x1; ++x) row[x * pixel_step] = static_cast<T>(row[x * pixel_step] + from[x * step]);
+      }
+    }
+  }
+}
+
 Status col2im(KernelContext& context, const Tensor& self, IntList output, IntList kernel, IntList dilation, IntList padding, IntList stride, Tensor& out) {
   if (self.rank() != 2 && self.rank() != 3) return Status(Code::kInvalidInput, str_cat("col2im of a tensor of rank ", self.rank()));
   if (output.size() != 2) return Status(Code::kInvalidInput, str_cat("col2im with ", output.size(), " output sizes"));
@@ -197,6 +221,10 @@ Status col2im(KernelContext& context, const Tensor& self, IntList output, IntLis
         const int64_t batch = i / image.size(1), channel = i % image.size(1);
         const T* from = columns.as<T>() + batch * columns.stride(0) + channel * taps * columns.stride(1);
         T* to = image.as<T>() + batch * image.stride(0) + channel * image.stride(1);
+        if constexpr (std::is_same_v<MathOf<T>, T> && !std::is_same_v<T, bool>) {
+          fold_plane(w, image, from, columns.stride(1), columns.stride(2), to);
+          continue;
+        }
         for (int64_t y = 0; y < image.size(2); ++y) {
           for (int64_t x = 0; x < image.size(3); ++x) {
             to[y * image.stride(2) + x * image.stride(3)] = from_math<T>(folded(w, from, columns.stride(1), columns.stride(2), y, x));

@@ -161,8 +161,71 @@ void max_pixels(KernelContext& context, const Pool& p, const T* x, T* y) {
   });
 }
 
+/// Outputs [begin, end) of a row whose tap k lies inside the image.
+void tap_range(const Axis& a, int64_t k, int64_t* begin, int64_t* end) {
+  const int64_t shift = k * a.dilation - a.padding;  // output o reads o * stride + shift
+  *begin = std::clamp<int64_t>(ceil_div(-shift, a.stride), 0, a.out);
+  *end = std::clamp<int64_t>(ceil_div(a.in - shift, a.stride), *begin, a.out);
+}
+
+constexpr int64_t kRowPart = 256;  // outputs of a row that are worked on at once
+
+/// Calls fn(row of the input, tap) for every row of the image that the windows of output row (z, y) see, outermost first.
+template <typename T, typename Fn>
+void for_window_rows(const Pool& p, const T* plane, int64_t z, int64_t y, Fn&& fn) {
+  for (int64_t i = 0; i < p.axis[0].kernel; ++i) {
+    const int64_t from_z = z * p.axis[0].stride - p.axis[0].padding + i * p.axis[0].dilation;
+    if (from_z < 0 || from_z >= p.axis[0].in) continue;
+    for (int64_t j = 0; j < p.axis[1].kernel; ++j) {
+      const int64_t from_y = y * p.axis[1].stride - p.axis[1].padding + j * p.axis[1].dilation;
+      if (from_y >= 0 && from_y < p.axis[1].in) fn(plane + from_z * p.axis[0].x_stride + from_y * p.axis[1].x_stride);
+    }
+  }
+}
+
+/// into[o - first] = take(into[o - first], value) for outputs [first, first + count) and every tap of the window in that row.
+template <typename T, typename V, typename Take>
+void fold_row(const Axis& a, const T* row, int64_t first, int64_t count, V* into, const Take& take) {
+  for (int64_t k = 0; k < a.kernel; ++k) {
+    int64_t begin = 0, end = 0;
+    tap_range(a, k, &begin, &end);
+    begin = std::max(begin, first), end = std::min(end, first + count);
+    const T* from = row + (k * a.dilation - a.padding) * a.x_stride;
+    const int64_t step = a.stride * a.x_stride;
+    if (step == 1) {
+      for (int64_t o = begin; o < end; ++o) into[o - first] = take(into[o - first], convert_value<V>(from[o]));
+    } else if (step == 2) {
+      for (int64_t o = begin; o < end; ++o) into[o - first] = take(into[o - first], convert_value<V>(from[2 * o]));
+    } else {
+      for (int64_t o = begin; o < end; ++o) into[o - first] = take(into[o - first], convert_value<V>(from[o * step]));
+    }
+  }
+}
+
+/// Maxima of row-major images by rows of outputs, without positions. Requires: not adaptive.
+template <typename T>
+void max_rows(KernelContext& context, const Pool& p, const T* x, T* y) {
+  using V = Value<T>;
+  for_planes(context, p, [&](int64_t n, int64_t c) {
+    V best[kRowPart];
+    for (int64_t i = 0; i < p.axis[0].out * p.axis[1].out; ++i) {
+      const int64_t z = i / p.axis[1].out, row = i % p.axis[1].out;
+      T* to = y + n * p.y_batch + c * p.y_channel + z * p.axis[0].y_stride + row * p.axis[1].y_stride;
+      for (int64_t first = 0; first < p.axis[2].out; first += kRowPart) {
+        const int64_t count = std::min(kRowPart, p.axis[2].out - first);
+        std::fill(best, best + count, std::numeric_limits<V>::has_infinity ? -std::numeric_limits<V>::infinity() : std::numeric_limits<V>::lowest());
+        for_window_rows(p, x + n * p.x_batch + c * p.x_channel, z, row, [&](const T* from) {
+          fold_row(p.axis[2], from, first, count, best, [](V a, V b) { return b > a || is_nan(b) ? b : a; });
+        });
+        for (int64_t o = 0; o < count; ++o) to[(first + o) * p.axis[2].y_stride] = store_value<T>(best[o]);
+      }
+    }
+  });
+}
+
 template <typename T>
 void max_planes(KernelContext& context, const Pool& p, const T* x, T* y, int64_t* indices) {
+  if (indices == nullptr && !p.adaptive) return max_rows(context, p, x, y);
   for_planes(context, p, [&](int64_t n, int64_t c) {
     const T* from = x + n * p.x_batch + c * p.x_channel;
     T* to = y + n * p.y_batch + c * p.y_channel;
@@ -215,8 +278,42 @@ S average_of(const Pool& p, const AverageWindow& w, S sum) {
 template <typename T>
 using Sum = std::conditional_t<std::is_integral_v<T>, int64_t, std::conditional_t<std::is_same_v<T, double>, double, float>>;
 
+/// Means of row-major images by rows of outputs: sums in the same order as one by one. Requires: not adaptive.
+template <typename T>
+void average_rows(KernelContext& context, const Pool& p, Divisor divisor, const T* x, T* y) {
+  using S = Sum<T>;
+  for_planes(context, p, [&](int64_t n, int64_t c) {
+    S sum[kRowPart], part[kRowPart];
+    for (int64_t i = 0; i < p.axis[0].out * p.axis[1].out; ++i) {
+      const int64_t z = i / p.axis[1].out, row = i % p.axis[1].out;
+      T* to = y + n * p.y_batch + c * p.y_channel + z * p.axis[0].y_stride + row * p.axis[1].y_stride;
+      for (int64_t first = 0; first < p.axis[2].out; first += kRowPart) {
+        const int64_t count = std::min(kRowPart, p.axis[2].out - first);
+        std::fill(sum, sum + count, S{});
+        for_window_rows(p, x + n * p.x_batch + c * p.x_channel, z, row, [&](const T* from) {
+          std::fill(part, part + count, S{});
+          fold_row(p.axis[2], from, first, count, part, [](S a, S b) { return a + b; });
+          for (int64_t o = 0; o < count; ++o) sum[o] += part[o];
+        });
+        // Windows inside the image in this row have one divisor.
+        int64_t begin = 0, end = 0, last = 0, unused = 0;
+        tap_range(p.axis[2], 0, &begin, &unused);
+        tap_range(p.axis[2], p.axis[2].kernel - 1, &unused, &end);
+        begin = std::max(begin, first), end = std::min(end, first + count);
+        for (int64_t o = first; o < first + count; o = last) {
+          const int64_t at[3] = {z, row, o};
+          const AverageWindow w = average_window(p, divisor, at);
+          last = o == begin && begin < end ? end : o + 1;
+          for (int64_t k = o; k < last; ++k) to[k * p.axis[2].y_stride] = store_value<T>(average_of(p, w, sum[k - first]));
+        }
+      }
+    }
+  });
+}
+
 template <typename T>
 void average_planes(KernelContext& context, const Pool& p, Divisor divisor, const T* x, T* y) {
+  if (!p.adaptive) return average_rows(context, p, divisor, x, y);
   using S = Sum<T>;
   for_planes(context, p, [&](int64_t n, int64_t c) {
     const T* plane = x + n * p.x_batch + c * p.x_channel;
@@ -389,10 +486,27 @@ Status unpool(const Pool& p, const T* x, const int64_t* indices, T* y) {
   const auto out_offset = [&](int64_t o) {
     return o / (p.axis[1].out * p.axis[2].out) * p.axis[0].y_stride + o / p.axis[2].out % p.axis[1].out * p.axis[1].y_stride + o % p.axis[2].out * p.axis[2].y_stride;
   };
+  const auto is_dense = [&](int64_t z, int64_t row, int64_t column, bool out) {
+    const int64_t across = out ? p.axis[2].out : p.axis[2].in, down = out ? p.axis[1].out : p.axis[1].in, deep = out ? p.axis[0].out : p.axis[0].in;
+    return (column == 1 || across == 1) && (row == across || down == 1) && (z == across * down || deep == 1);
+  };
+  const bool dense = is_dense(p.axis[0].y_stride, p.axis[1].y_stride, p.axis[2].y_stride, true);
+  const bool dense_in = is_dense(p.axis[0].x_stride, p.axis[1].x_stride, p.axis[2].x_stride, false) && is_dense(p.axis[0].i_stride, p.axis[1].i_stride, p.axis[2].i_stride, false);
   for (int64_t plane = 0; plane < p.batch * p.channels; ++plane) {
     const int64_t n = plane / p.channels, c = plane % p.channels;
     T* to = y + n * p.y_batch + c * p.y_channel;
-    for (int64_t o = 0; o < outs; ++o) to[out_offset(o)] = T{};
+    if (dense) std::fill(to, to + outs, T{});
+    for (int64_t o = 0; o < outs && !dense; ++o) to[out_offset(o)] = T{};
+    if (dense && dense_in) {
+      const int64_t* places = indices + n * p.i_batch + c * p.i_channel;
+      const T* from = x + n * p.x_batch + c * p.x_channel;
+      const int64_t count = p.axis[0].in * p.axis[1].in * p.axis[2].in;
+      for (int64_t i = 0; i < count; ++i) {
+        if (places[i] < 0 || places[i] >= outs) return Status(Code::kInvalidInput, str_cat("max_unpool: index ", places[i], " is outside [0,", outs, ")"));
+        to[places[i]] = from[i];
+      }
+      continue;
+    }
     for (int64_t i = 0; i < p.axis[0].in * p.axis[1].in * p.axis[2].in; ++i) {
       const int64_t z = i / (p.axis[1].in * p.axis[2].in), r = i / p.axis[2].in % p.axis[1].in, q = i % p.axis[2].in;
       const int64_t where =

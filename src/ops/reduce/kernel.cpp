@@ -147,6 +147,13 @@ Status extreme_into(KernelContext& c, const Tensor& self, std::span<const int64_
   if (r.plan.count == 0 && r.plan.outputs > 0) return Status(Code::kInvalidInput, "maximum or minimum over no elements");
   if (self.dtype() == DType::kFloat64) return extreme_part<kMax, double>(c, self, r.plan, out);
   if (is_floating(self.dtype())) return extreme_part<kMax, float>(c, self, r.plan, out);
+  switch (self.dtype()) {  // in their own type: more of them fit a register
+    case DType::kUInt8: return extreme_part<kMax, uint8_t>(c, self, r.plan, out);
+    case DType::kInt8: return extreme_part<kMax, int8_t>(c, self, r.plan, out);
+    case DType::kInt16: return extreme_part<kMax, int16_t>(c, self, r.plan, out);
+    case DType::kInt32: return extreme_part<kMax, int32_t>(c, self, r.plan, out);
+    default: break;
+  }
   return self.dtype() == DType::kUInt64 ? extreme_part<kMax, uint64_t>(c, self, r.plan, out) : extreme_part<kMax, int64_t>(c, self, r.plan, out);
 }
 

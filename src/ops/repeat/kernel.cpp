@@ -150,6 +150,10 @@ Status flip(KernelContext& context, const Tensor& self, IntList dims, Tensor& ou
           std::copy(from, from + n, to);
           return;
         }
+        if (step == -1 && out_step == 1) {  // the compiler knows how to turn a vector round
+          for (int64_t i = 0; i < n; ++i) to[i] = from[-i];
+          return;
+        }
         for (int64_t i = 0; i < n; ++i) to[i * out_step] = from[i * step];
       });
     });

@@ -106,7 +106,7 @@ Status logcumsumexp(KernelContext& c, const Tensor& self, int64_t dim, Tensor& o
 template <bool kMax, typename P>
 Status extreme_part(KernelContext& c, const Tensor& self, int dim, Tensor& values, Tensor& indices) {
   const LoadFn<P> load = load_fn<P>(self.dtype());
-  const StoreFn<P> store = store_fn<P>(values.dtype());
+  const StoreRunFn<P> store = store_run_fn<P>(values.dtype());
   if (load == nullptr || store == nullptr) return Status(Code::kUnsupported, str_cat("cummax of dtype ", dtype_name(self.dtype())));
   const TensorView* const outs[] = {&values.view, &indices.view};
   const Slices s = plan_slices(self.view, dim, outs);
@@ -115,18 +115,22 @@ Status extreme_part(KernelContext& c, const Tensor& self, int dim, Tensor& value
   c.pool->parallel_for(s.count, std::max<int64_t>(1, kGrainElems / 4 / s.n), [&](int64_t begin, int64_t end) {
     Walker at(s.axes(), begin);
     for (int64_t i = begin; i < end; ++i, at.next()) {
-      P one;
-      P best = *load(self.view.data, at.in(), 1, 1, &one);
+      alignas(64) P buffer[kRowBlock], results[kRowBlock];
+      P best = *load(self.view.data, at.in(), 1, 1, buffer);
       int64_t place = 0;
-      for (int64_t k = 0; k < s.n; ++k) {
-        const P x = *load(self.view.data, at.in() + k * s.in_stride, 1, 1, &one);
-        const bool nan = x != x;
-        if (nan || (best == best && (kMax ? x >= best : x <= best))) {
-          best = x;
-          place = k;
+      for (int64_t from = 0; from < s.n; from += kRowBlock) {
+        const int64_t n = std::min(kRowBlock, s.n - from);
+        const P* p = load(self.view.data, at.in() + from * s.in_stride, s.in_stride, n, buffer);
+        int64_t* places = to + at.out(1) + from * s.out_stride[1];
+        for (int64_t k = 0; k < n; ++k) {
+          const P x = p[k];
+          const bool better = x != x || (best == best && (kMax ? x >= best : x <= best));
+          best = better ? x : best;
+          place = better ? from + k : place;
+          results[k] = best;
+          places[k * s.out_stride[1]] = place;
         }
-        store(values.view.data, at.out(0) + k * s.out_stride[0], best);
-        to[at.out(1) + k * s.out_stride[1]] = place;
+        store(values.view.data, at.out(0) + from * s.out_stride[0], s.out_stride[0], n, results);
       }
     }
   });

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "ops/math.h"
+#include "ops/math_more.h"
 #include "ops/slices.h"
 
 namespace pteron::ops::softmax {
@@ -11,6 +11,9 @@ namespace {
 
 using runtime::KernelContext;
 using runtime::Tensor;
+
+inline float exponential(float x) { return math::exp(x); }
+inline double exponential(double x) { return math::fast_exp(x); }
 
 template <typename P>
 struct MaxFold : FoldBase<P, P> {
@@ -31,7 +34,7 @@ struct ExpFold : FoldBase<P, double> {
   const P* shifts = nullptr;
   P context(int64_t linear) const { return shifts[linear]; }
   P identity() const { return 0; }
-  P fold(P acc, P x, P shift) const { return acc + math::exp(x - shift); }
+  P fold(P acc, P x, P shift) const { return acc + exponential(x - shift); }
   P join(P a, P b) const { return a + b; }
   double start() const { return 0; }
   double merge(double total, P acc) const { return total + static_cast<double>(acc); }
@@ -68,7 +71,7 @@ void one_row(const Io<P>& io, const Slices& s, int64_t in_base, int64_t out_base
     const P* p = block(from);
     if (keep) {
       P* to = row + from;
-      for (int64_t i = 0; i < n; ++i) to[i] = math::exp(p[i] - max);
+      for (int64_t i = 0; i < n; ++i) to[i] = exponential(p[i] - max);
       sum += static_cast<double>(detail::fold_block(SumFold<P, double>(), static_cast<const P*>(to), n, P(0)));
     } else {
       sum += static_cast<double>(detail::fold_block(exp_fold, p, n, max));
@@ -84,7 +87,7 @@ void one_row(const Io<P>& io, const Slices& s, int64_t in_base, int64_t out_base
   for (int64_t from = 0; from < s.n; from += kRowBlock) {
     const int64_t n = std::min(kRowBlock, s.n - from);
     const P* p = block(from);
-    for (int64_t i = 0; i < n; ++i) result[i] = kLog ? p[i] - max - log_sum : math::exp(p[i] - max) * scale;
+    for (int64_t i = 0; i < n; ++i) result[i] = kLog ? p[i] - max - log_sum : exponential(p[i] - max) * scale;
     io.store(io.out, out_base + from * s.out_stride[0], s.out_stride[0], n, result);
   }
 }
@@ -107,7 +110,7 @@ void columns(const Io<P>& io, const Slices& s, const Axis& side, int64_t in_base
   }
   for (int64_t r = 0; r < s.n; ++r) {
     const P* p = line(r);
-    for (int64_t j = 0; j < width; ++j) sum[j] += math::exp(p[j] - max[j]);
+    for (int64_t j = 0; j < width; ++j) sum[j] += exponential(p[j] - max[j]);
     if ((r + 1) % kTileRows != 0 && r + 1 < s.n) continue;
     for (int64_t j = 0; j < width; ++j) {
       total[j] += static_cast<double>(sum[j]);
@@ -117,7 +120,7 @@ void columns(const Io<P>& io, const Slices& s, const Axis& side, int64_t in_base
   for (int64_t j = 0; j < width; ++j) sum[j] = static_cast<P>(kLog ? std::log(total[j]) : 1.0 / total[j]);
   for (int64_t r = 0; r < s.n; ++r) {
     const P* p = line(r);
-    for (int64_t j = 0; j < width; ++j) result[j] = kLog ? p[j] - max[j] - sum[j] : math::exp(p[j] - max[j]) * sum[j];
+    for (int64_t j = 0; j < width; ++j) result[j] = kLog ? p[j] - max[j] - sum[j] : exponential(p[j] - max[j]) * sum[j];
     io.store(io.out, out_base + r * s.out_stride[0], side.out_stride[0], width, result);
   }
 }

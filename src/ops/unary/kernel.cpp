@@ -117,6 +117,8 @@ Status run_unary(KernelContext& context, const Tensor& self, Tensor& out, const 
 
 // sin, cos and tan: fast for the usual range, the C library when an argument needs a longer reduction of pi.
 enum class Wave : uint8_t { kSin, kCos, kTan };
+/// sin and cos of doubles up to this: pi/2 in three parts loses nothing.
+constexpr double kMaxWideTrig = 1e5;
 template <Wave wave>
 struct Trig {
   template <typename T>
@@ -129,6 +131,36 @@ struct Trig {
     if constexpr (wave == Wave::kSin) return math::sin(x);
     if constexpr (wave == Wave::kCos) return math::cos(x);
     if constexpr (wave == Wave::kTan) return math::tan(x);
+  }
+  static double fast(double x) {
+    constexpr double kShift = 6755399441055744.0;  // 1.5 * 2^52
+    constexpr double kSinTail[] = {-0.16666666666666663, 0.00833333333332905, -0.00019841269833688246, 2.7557314344746028e-06, -2.5050664928835018e-08,
+                                   1.585903975401669e-10, 2.8857000112836054e-13};  // (sin(x)/x - 1)/x^2 in x^2 on [0, pi/4], error 6e-17
+    constexpr double kCosTail[] = {0.041666666666666685, -0.0013888888888892391, 2.4801587300151194e-05, -2.755731474735559e-07, 2.0874615988804485e-09,
+                                   -1.1086890850748961e-11, -1.888994415281044e-13};  // (cos(x) - 1 + x^2/2)/x^4
+    const double shifted = std::fma(x, 0.63661977236758134308, kShift);
+    const double n = shifted - kShift;
+    double r = std::fma(-n, 1.57079632673412561417e+00, x);  // 33 bits of pi/2, 33 more, the rest
+    r = std::fma(-n, 6.07710050630396597660e-11, r);
+    r = std::fma(-n, 2.02226624879595063154e-21, r);
+    const uint64_t quadrant = std::bit_cast<uint64_t>(shifted) + (wave == Wave::kCos ? 1 : 0);
+    const double z = r * r;
+    const double s = std::fma(r * z, math::polynomial(z, kSinTail), r);
+    const double c = std::fma(z * z, math::polynomial(z, kCosTail), std::fma(-0.5, z, 1.0));
+    const double value = (quadrant & 1) != 0 ? c : s;
+    return (quadrant & 2) != 0 ? -value : value;
+  }
+  static void wide_tile(int64_t n, void* const* out, const void* const* in, const void*) {
+    double* to = static_cast<double*>(out[0]);
+    const double* a = static_cast<const double*>(in[0]);
+    int64_t large = 0;
+    for (int64_t i = 0; i < n; ++i) large |= std::fabs(a[i]) < kMaxWideTrig ? 0 : 1;
+    if (large != 0) {
+      for (int64_t i = 0; i < n; ++i) to[i] = apply(a[i]);
+      return;
+    }
+    PTERON_VECTORIZE
+    for (int64_t i = 0; i < n; ++i) to[i] = fast(a[i]);
   }
   static void tile(int64_t n, void* const* out, const void* const* in, const void*) {
     float* to = static_cast<float*>(out[0]);
@@ -145,6 +177,7 @@ struct Trig {
   static constexpr TileTable table() {
     TileTable t = same_table<Trig, double, CFloat, CDouble>();
     t.set<float>(&Trig::tile);
+    if (wave != Wave::kTan) t.set<double>(&Trig::wide_tile);
     return t;
   }
 };
@@ -184,6 +217,12 @@ constexpr TileTable kAbs = [] {
   t.set<CDouble>(&unary_tile<Abs, double, CDouble>);
   return t;
 }();
+// 16-bit floats lose their sign bit without a detour through float.
+void abs_bits_tile(int64_t n, void* const* out, const void* const* in, const void*) {
+  auto* to = static_cast<uint16_t*>(out[0]);
+  const auto* a = static_cast<const uint16_t*>(in[0]);
+  for (int64_t i = 0; i < n; ++i) to[i] = static_cast<uint16_t>(a[i] & 0x7fff);
+}
 constexpr TileTable kAngle = [] {
   TileTable t = same_table<Angle, float, double>();
   t.set<CFloat>(&unary_tile<Angle, float, CFloat>);
@@ -197,6 +236,14 @@ Status run_to_real(KernelContext& context, const Tensor& self, Tensor& out, cons
   return run_elementwise(context, {&input, 1}, out, real_dtype(compute), fn, nullptr);
 }
 Status abs_kernel(KernelContext& context, const Tensor& self, Tensor& out) {
+  if (is_reduced_float(self.dtype()) && out.dtype() == self.dtype()) {
+    PTERON_TRY(runtime::resize(out, self.sizes()));
+    TensorView from = self.view, to = out.view;
+    from.dtype = to.dtype = DType::kUInt16;
+    const TileInput input(from, DType::kUInt16);
+    const TileOutput output{to, DType::kUInt16};
+    return run_tiles(context, out.sizes(), {&input, 1}, {&output, 1}, &abs_bits_tile, nullptr);
+  }
   return run_to_real(context, self, out, kAbs, compute_dtype(self.dtype()));
 }
 Status angle_kernel(KernelContext& context, const Tensor& self, Tensor& out) {

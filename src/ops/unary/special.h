@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "ops/math.h"
+#include "ops/math_more.h"
 
 namespace pteron::ops::math {
 template <typename T>
@@ -50,6 +51,34 @@ double polygamma(int64_t n, double x);
 /// Regularised lower and upper incomplete gamma functions.
 double igamma(double a, double x);
 double igammac(double a, double x);
+
+// Vectorised where there is such a version for the type, else as above or in ops/math.h.
+inline float fast_erfinv(float x) { return math::erfinv(x); }
+inline double fast_erfinv(double x) { return erfinv(x); }
+inline float fast_ndtri(float x) { return math::ndtri(x); }
+inline double fast_ndtri(double x) { return ndtri(x); }
+inline float fast_i1e(float x) { return math::i1e(x); }
+inline double fast_i1e(double x) { return i1e(x); }
+inline float fast_i1(float x) {
+  const float half = math::exp(0.5f * std::fabs(x));  // in two steps: the whole overflows first
+  return math::i1e(x) * half * half;
+}
+inline double fast_i1(double x) { return i1(x); }
+template <typename T>
+T fast_exp(T x) {
+  if constexpr (std::is_same_v<T, double>) return math::fast_exp(x);
+  if constexpr (!std::is_same_v<T, double>) return math::exp(x);
+}
+template <typename T>
+T fast_sigmoid(T x) {
+  if constexpr (std::is_same_v<T, double>) return math::fast_sigmoid(x);
+  if constexpr (!std::is_same_v<T, double>) return math::sigmoid(x);
+}
+template <typename T>
+T fast_tanh(T x) {
+  if constexpr (std::is_same_v<T, double>) return math::fast_tanh(x);
+  if constexpr (!std::is_same_v<T, double>) return math::tanh(x);
+}
 
 template <typename T>
 T entr(T x) {
