@@ -205,4 +205,12 @@ class GuardParser {
 
 std::optional<Expr> read_guard(std::string_view text, ir::ExprContext& exprs, const GuardInput& input) { return GuardParser(text, exprs, input).parse(); }
 
+bool excludes_small_size(std::string_view text) {
+  if (text.find(" and ") != std::string_view::npos || text.find(" or ") != std::string_view::npos) return false;
+  for (const std::string_view end : {" != 1", " != 0", " >= 2", " > 1"}) {
+    if (text.ends_with(end)) return true;
+  }
+  return text.starts_with("2 <= ") && text.find("<=", 5) == std::string_view::npos;
+}
+
 }  // namespace pteron::importer
