@@ -38,10 +38,12 @@ target_link_libraries(pteron_library_options INTERFACE pteron_options)
 target_compile_options(pteron_library_options INTERFACE -fno-exceptions -fno-rtti)
 
 # Highway for its headers only: its library would cost every process a start-up of milliseconds, and its assertions are in there. Without the AES
-# instructions, which x86-64-v3 does not promise, it would take SSE2 as its baseline. Choice at run time: src/ops/highway.h.
+# instructions, which x86-64-v3 does not promise, it would take SSE2 as its baseline. The baseline, AVX2 and AVX-512 are enough on x86: finer levels
+# add nothing to our loops. Choice at run time: src/ops/highway.h.
 function(pteron_use_highway target)
   target_include_directories(${target} SYSTEM PRIVATE ${HWY_INCLUDE_DIRS})
-  target_compile_definitions(${target} PRIVATE HWY_IS_DEBUG_BUILD=0 HWY_DISABLE_PCLMUL_AES=1)
+  target_compile_definitions(${target} PRIVATE HWY_IS_DEBUG_BUILD=0 HWY_DISABLE_PCLMUL_AES=1
+    "HWY_DISABLED_TARGETS=(HWY_AVX3_DL|HWY_SSSE3|HWY_SSE4)")
 endfunction()
 
 # pteron_room(NAME SOURCES... [DEPENDS targets...]): static library of one room.

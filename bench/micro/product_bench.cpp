@@ -26,15 +26,6 @@ constexpr Shape kShapes[] = {
     {"1x1 at 56, 24 to 144", 3136, 24, 144}, {"one row 576 to 1536", 1, 576, 1536},   {"one row 256 to 1024", 1, 256, 1024},   {"one row 64 to 128", 1, 64, 128},
 };
 
-struct Rows {
-  const float* data;
-  int64_t stride;
-};
-void rows_of(const void* context, int64_t first, int64_t count, const float** out) {
-  const Rows& rows = *static_cast<const Rows*>(context);
-  for (int64_t i = 0; i < count; ++i) out[i] = rows.data + (first + i) * rows.stride;
-}
-
 /// Shortest time of a call in seconds, over at least 0.2 s.
 template <typename Fn>
 double best_seconds(Fn&& fn) {
@@ -86,14 +77,12 @@ int run(int threads) {
     std::iota(offsets.begin(), offsets.end(), 0);
     const auto packed = PackedMatrix::make(w.data(), s.columns, s.depth, offsets, nullptr, 0, *pool);
     if (!packed.ok()) return 1;
-    static constexpr int64_t kNoStep[1] = {0};
-    const Rows rows{x.data(), s.depth};
+    const EvenRows rows{x.data(), s.depth};
     Product p;
     p.weights = packed->get();
     p.rows = s.rows;
-    p.rows_of = rows_of;
+    p.rows_of = EvenRows::get;
     p.context = &rows;
-    p.steps = kNoStep;
     p.c = y.data();
     p.c_row = s.columns;
     p.work = static_cast<const WorkBuffers*>(work->get());

@@ -205,12 +205,15 @@ class GuardParser {
 
 std::optional<Expr> read_guard(std::string_view text, ir::ExprContext& exprs, const GuardInput& input) { return GuardParser(text, exprs, input).parse(); }
 
-bool excludes_small_size(std::string_view text) {
-  if (text.find(" and ") != std::string_view::npos || text.find(" or ") != std::string_view::npos) return false;
-  for (const std::string_view end : {" != 1", " != 0", " >= 2", " > 1"}) {
-    if (text.ends_with(end)) return true;
+bool excludes_small_size(Expr guard) {
+  if (guard.is_const()) return false;
+  const std::vector<Expr>& args = guard.node()->args;
+  switch (guard.node()->op) {
+    case ExprOp::kNe: return args[1].is_const() && (args[1].value() == 0 || args[1].value() == 1);
+    case ExprOp::kLe: return args[0].is_const() && args[0].value() == 2;
+    case ExprOp::kLt: return args[0].is_const() && args[0].value() == 1;
+    default: return false;
   }
-  return text.starts_with("2 <= ") && text.find("<=", 5) == std::string_view::npos;
 }
 
 }  // namespace pteron::importer

@@ -17,7 +17,7 @@ std::optional<ir::Expr> read_guard(std::string_view text, ir::ExprContext& exprs
 
 /// Whether a condition says no more than that a size is not 0 or 1 ("n != 1", "n >= 2"). torch.export notes these wherever it would have had to
 /// think of broadcasting; the declared range of the size may well include 1, and kernels here broadcast by the sizes of the call.
-bool excludes_small_size(std::string_view text);
+bool excludes_small_size(ir::Expr guard);
 
 
 }  // namespace pteron::importer

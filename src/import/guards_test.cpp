@@ -51,5 +51,15 @@ TEST_F(Guards, OthersAreLeftOut) {
   EXPECT_FALSE(read(std::string(5000, '-')).has_value());
 }
 
+TEST_F(Guards, SmallSizesAreNoConditions) {
+  for (const char* text : {"L['x'].size()[0] != 1", "L['x'].size()[0] // 4 != 1", "(-1) + L['x'].size()[0] >= 2", "2 <= L['x'].size()[0]", "L['x'].size()[0] > 1", "1 < L['x'].size()[0]", "L['x'].size()[0] != 0"}) {
+    EXPECT_TRUE(excludes_small_size(read(text).value())) << text;
+  }
+  for (const char* text : {"L['x'].size()[0] == 1", "L['x'].size()[0] != 2", "3 <= L['x'].size()[0]", "L['x'].size()[0] <= 2", "2 <= L['x'].size()[0] <= 8", "L['x'].size()[0] % 2 == 0",
+                           "L['x'].size()[0] != L['k']"}) {
+    EXPECT_FALSE(excludes_small_size(read(text).value())) << text;
+  }
+}
+
 }  // namespace
 }  // namespace pteron::importer

@@ -239,9 +239,8 @@ class SignatureReader {
       return value.type.sizes[static_cast<size_t>(dim)];
     };
     for (const JsonValue text : json_items(program_, "guards_code")) {
-      if (excludes_small_size(json_text(text))) continue;
       const std::optional<ir::Expr> guard = read_guard(json_text(text), context_.program.exprs, input);
-      if (guard && guard->type() == ir::ExprType::kBool && !ir::symbols_in(*guard).empty()) guards.push_back({*guard, std::string(json_text(text))});
+      if (guard && guard->type() == ir::ExprType::kBool && !ir::symbols_in(*guard).empty() && !excludes_small_size(*guard)) guards.push_back({*guard, std::string(json_text(text))});
     }
   }
 

@@ -1,10 +1,6 @@
 // Inner kernels of the matrix product in Highway: compiled for the baseline and for AVX-512 where the baseline is x86; chosen at run time.
 #include "ops/gemm_micro.h"
 
-// The baseline, AVX2 and AVX-512 are enough on x86; the finer AVX-512 levels add nothing to these loops.
-#include <hwy/detect_targets.h>
-#undef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS (HWY_AVX3_DL | HWY_SSSE3 | HWY_SSE4)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/gemm_micro.cpp"
 #include <hwy/foreach_target.h>

@@ -70,8 +70,7 @@ def test_the_official_runtime_reads_them(tmp_path):
 
 def test_names_are_unique(tmp_path):
     save(Body(), (torch.randn(2, 64),), tmp_path / "a.pt2")
-    for words, code in ((["--method", f"a={tmp_path / 'a.pt2'}", "--method", f"a={tmp_path / 'a.pt2'}"], 2), ([tmp_path / "a.pt2", "--constant", "forward=1"], None),
-                        ([tmp_path / "a.pt2", "--constant", "n=1", "--constant", "n=2"], None)):
-        done = pteron("compile", *words, "-o", tmp_path / "m.pte", expect=code)
-        assert done.returncode in (2, 5) and "two methods named" in done.stderr
+    for words, code in ((["--method", f"a={tmp_path / 'a.pt2'}", "--method", f"a={tmp_path / 'a.pt2'}"], 2), ([tmp_path / "a.pt2", "--constant", "forward=1"], 5),
+                        ([tmp_path / "a.pt2", "--constant", "n=1", "--constant", "n=2"], 5)):
+        assert "two methods named" in pteron("compile", *words, "-o", tmp_path / "m.pte", expect=code).stderr
     assert "NAME=VALUE" in pteron("compile", tmp_path / "a.pt2", "--constant", "12", "-o", tmp_path / "m.pte", expect=2).stderr

@@ -13,7 +13,7 @@ TOOL = ROOT / "build" / "release" / "bin" / "pteron"
 
 def pteron(*words, expect=0):
     done = subprocess.run([str(TOOL), *map(str, words)], capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
-    assert expect is None or done.returncode == expect, f"exit {done.returncode}: {done.stderr}"
+    assert done.returncode == expect, f"exit {done.returncode}: {done.stderr}"
     return done
 
 

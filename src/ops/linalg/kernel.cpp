@@ -86,31 +86,41 @@ struct Scratch {
 
 // LU ------------------------------------------------------------------------------------------------------------------------------------------
 
-Status lu_out(KernelContext& context, const Tensor& a, Tensor& lu, Tensor& pivots, Tensor* info, int64_t* failed) {
+/// Factorises every matrix and calls each(index in the batch, position of a zero on the diagonal or 0, factors in double, pivots counted from 1).
+template <typename Each>
+Status lu_out(KernelContext& context, const Tensor& a, Tensor& lu, Tensor& pivots, Each&& each) {
   PTERON_TRY(check_matrices(a, false, "lu"));
   const Sizes batch = batch_of(a);
   const int64_t m = rows_of(a), n = columns_of(a);
   PTERON_TRY(runtime::resize(lu, a.sizes()));
   PTERON_TRY(runtime::resize(pivots, with(batch, {std::min(m, n)})));
-  if (info != nullptr) PTERON_TRY(runtime::resize(*info, batch));
   Scratch scratch(context);
   double* matrix = scratch.take(m * n);
   int32_t* rows = scratch.take_ints(std::min(m, n));
   for (int64_t i = 0; i < index_count(batch); ++i) {
     read(a, offset_of(a, batch, i, 2), matrix);
     const int64_t zero = lu_factor(matrix, m, n, rows);
-    *failed = std::max(*failed, zero);
     write(matrix, n, lu, offset_of(lu, batch, i, 2));
     write_vector(rows, std::min(m, n), pivots, offset_of(pivots, batch, i, 1));
-    if (info != nullptr) write_one(*info, offset_of(*info, batch, i, 0), static_cast<double>(zero));
+    each(i, zero, matrix, rows);
   }
   return ok_status();
+}
+/// info has the position of a zero per matrix, `failed` the largest.
+Status lu_with_info(KernelContext& context, const Tensor& a, Tensor& lu, Tensor& pivots, Tensor& info, int64_t* failed) {
+  PTERON_TRY(check_matrices(a, false, "lu"));
+  const Sizes batch = batch_of(a);
+  PTERON_TRY(runtime::resize(info, batch));
+  return lu_out(context, a, lu, pivots, [&](int64_t i, int64_t zero, const double*, const int32_t*) {
+    *failed = std::max(*failed, zero);
+    write_one(info, offset_of(info, batch, i, 0), static_cast<double>(zero));
+  });
 }
 Status singular(std::string_view what, int64_t at) { return Status(Code::kInvalidInput, str_cat(what, ": the diagonal element ", at, " is zero, the matrix is singular")); }
 Status lu_factor_kernel(KernelContext& context, const Tensor& a, bool pivot, bool check, Tensor& lu, Tensor& pivots, Tensor& info) {
   if (!pivot) return Status(Code::kUnsupported, "lu without pivoting");
   int64_t failed = 0;
-  PTERON_TRY(lu_out(context, a, lu, pivots, &info, &failed));
+  PTERON_TRY(lu_with_info(context, a, lu, pivots, info, &failed));
   return check && failed != 0 ? singular("linalg.lu_factor", failed) : ok_status();
 }
 size_t matrix_workspace(std::span<Value* const> args) {
@@ -121,17 +131,10 @@ size_t matrix_workspace(std::span<Value* const> args) {
 Status slogdet_kernel(KernelContext& context, const Tensor& a, Tensor& sign, Tensor& logabs, Tensor& lu, Tensor& pivots) {
   PTERON_TRY(check_matrices(a, true, "slogdet"));
   const Sizes batch = batch_of(a);
-  int64_t failed = 0;
   PTERON_TRY(runtime::resize(sign, batch));
   PTERON_TRY(runtime::resize(logabs, batch));
-  PTERON_TRY(lu_out(context, a, lu, pivots, nullptr, &failed));
   const int64_t n = rows_of(a);
-  Scratch scratch(context);
-  double* matrix = scratch.take(n * n);
-  int32_t* rows = scratch.take_ints(n);
-  for (int64_t i = 0; i < index_count(batch); ++i) {
-    read(a, offset_of(a, batch, i, 2), matrix);
-    lu_factor(matrix, n, n, rows);
+  return lu_out(context, a, lu, pivots, [&](int64_t i, int64_t, const double* matrix, const int32_t* rows) {
     double s = 1, sum = 0;
     for (int64_t d = 0; d < n; ++d) {
       const double x = matrix[d * n + d];
@@ -140,28 +143,19 @@ Status slogdet_kernel(KernelContext& context, const Tensor& a, Tensor& sign, Ten
     }
     write_one(sign, offset_of(sign, batch, i, 0), s);
     write_one(logabs, offset_of(logabs, batch, i, 0), sum);
-  }
-  return ok_status();
+  });
 }
 /// Determinant with its factorisation.
 Status det_kernel(KernelContext& context, const Tensor& a, Tensor& det, Tensor& lu, Tensor& pivots) {
   PTERON_TRY(check_matrices(a, true, "det"));
   const Sizes batch = batch_of(a);
-  int64_t failed = 0;
   PTERON_TRY(runtime::resize(det, batch));
-  PTERON_TRY(lu_out(context, a, lu, pivots, nullptr, &failed));
   const int64_t n = rows_of(a);
-  Scratch scratch(context);
-  double* matrix = scratch.take(n * n);
-  int32_t* rows = scratch.take_ints(n);
-  for (int64_t i = 0; i < index_count(batch); ++i) {
-    read(a, offset_of(a, batch, i, 2), matrix);
-    lu_factor(matrix, n, n, rows);
+  return lu_out(context, a, lu, pivots, [&](int64_t i, int64_t, const double* matrix, const int32_t* rows) {
     double product = 1;
     for (int64_t d = 0; d < n; ++d) product *= (rows[d] != d + 1 ? -1.0 : 1.0) * matrix[d * n + d];
     write_one(det, offset_of(det, batch, i, 0), product);
-  }
-  return ok_status();
+  });
 }
 
 /// What solve needs to know of its operands: A [*, n, n], B a matrix [*, n, k] or a vector [*, n].
@@ -204,7 +198,7 @@ Status solve_kernel(KernelContext& context, const Tensor& a, const Tensor& b, bo
   Solve s;
   PTERON_TRY(plan_solve(a, b, left, &s));
   int64_t failed = 0;
-  PTERON_TRY(lu_out(context, a, lu, pivots, &info, &failed));
+  PTERON_TRY(lu_with_info(context, a, lu, pivots, info, &failed));
   PTERON_TRY(runtime::resize(out, s.sizes));
   if (failed != 0 && check) return singular("linalg.solve", failed);
   Scratch scratch(context);

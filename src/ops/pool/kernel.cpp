@@ -99,24 +99,32 @@ bool is_nan(T v) {
 template <typename T>
 using Value = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>, float, T>;
 
+/// Taps of a max pool's window that lie inside of the input, for the output at (z, y, x).
+struct MaxWindow {
+  int64_t begin[3], end[3], step[3];
+
+  MaxWindow(const Pool& p, const int64_t* at) {
+    for (int d = 0; d < 3; ++d) {
+      step[d] = p.adaptive ? 1 : p.axis[d].dilation;
+      begin[d] = p.window_begin(d, at[d]);
+      end[d] = std::min(p.window_end(d, at[d]), p.axis[d].in);
+      if (begin[d] < 0) begin[d] += ceil_div(-begin[d], step[d]) * step[d];
+    }
+  }
+};
+
 /// Largest value of the window of output (z, y, x) and its position in the plane.
 template <typename T>
 Value<T> window_max(const Pool& p, const T* plane, int64_t z, int64_t y, int64_t x, int64_t* where) {
   using V = Value<T>;
   const int64_t at[3] = {z, y, x};
-  int64_t begin[3], end[3], step[3];
-  for (int d = 0; d < 3; ++d) {
-    step[d] = p.adaptive ? 1 : p.axis[d].dilation;
-    begin[d] = p.window_begin(d, at[d]);
-    end[d] = std::min(p.window_end(d, at[d]), p.axis[d].in);
-    if (begin[d] < 0) begin[d] += ceil_div(-begin[d], step[d]) * step[d];
-  }
+  const MaxWindow w(p, at);
   V best = std::numeric_limits<V>::has_infinity ? -std::numeric_limits<V>::infinity() : std::numeric_limits<V>::lowest();
-  *where = (begin[0] * p.axis[1].in + begin[1]) * p.axis[2].in + begin[2];
-  for (int64_t i = begin[0]; i < end[0]; i += step[0]) {
-    for (int64_t j = begin[1]; j < end[1]; j += step[1]) {
+  *where = (w.begin[0] * p.axis[1].in + w.begin[1]) * p.axis[2].in + w.begin[2];
+  for (int64_t i = w.begin[0]; i < w.end[0]; i += w.step[0]) {
+    for (int64_t j = w.begin[1]; j < w.end[1]; j += w.step[1]) {
       const T* row = plane + i * p.axis[0].x_stride + j * p.axis[1].x_stride;
-      for (int64_t k = begin[2]; k < end[2]; k += step[2]) {
+      for (int64_t k = w.begin[2]; k < w.end[2]; k += w.step[2]) {
         const V v = convert_value<V>(row[k * p.axis[2].x_stride]);
         if (!(v > best) && !is_nan(v)) continue;
         best = v;
@@ -133,21 +141,15 @@ void max_pixels(KernelContext& context, const Pool& p, const T* x, T* y) {
   using V = Value<T>;
   for_pixels(context, p, [&](int64_t n, int64_t z, int64_t row, int64_t column) {
     const int64_t at[3] = {z, row, column};
-    int64_t begin[3], end[3], step[3];
-    for (int d = 0; d < 3; ++d) {
-      step[d] = p.adaptive ? 1 : p.axis[d].dilation;
-      begin[d] = p.window_begin(d, at[d]);
-      end[d] = std::min(p.window_end(d, at[d]), p.axis[d].in);
-      if (begin[d] < 0) begin[d] += ceil_div(-begin[d], step[d]) * step[d];
-    }
+    const MaxWindow w(p, at);
     T* const to = y + n * p.y_batch + z * p.axis[0].y_stride + row * p.axis[1].y_stride + column * p.axis[2].y_stride;
     for (int64_t c0 = 0; c0 < p.channels; c0 += kChannelBlock) {
       const int64_t count = std::min(kChannelBlock, p.channels - c0);
       V best[kChannelBlock];
       std::fill(best, best + count, std::numeric_limits<V>::has_infinity ? -std::numeric_limits<V>::infinity() : std::numeric_limits<V>::lowest());
-      for (int64_t i = begin[0]; i < end[0]; i += step[0]) {
-        for (int64_t j = begin[1]; j < end[1]; j += step[1]) {
-          for (int64_t k = begin[2]; k < end[2]; k += step[2]) {
+      for (int64_t i = w.begin[0]; i < w.end[0]; i += w.step[0]) {
+        for (int64_t j = w.begin[1]; j < w.end[1]; j += w.step[1]) {
+          for (int64_t k = w.begin[2]; k < w.end[2]; k += w.step[2]) {
             const T* from = x + n * p.x_batch + i * p.axis[0].x_stride + j * p.axis[1].x_stride + k * p.axis[2].x_stride + c0;
             for (int64_t c = 0; c < count; ++c) {
               const V v = convert_value<V>(from[c]);

@@ -4,32 +4,17 @@
 #include <algorithm>
 #include <cmath>
 
-#include <hwy/detect_targets.h>
-#undef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS (HWY_AVX3_DL | HWY_SSSE3 | HWY_SSE4)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/runtime/attention_ops.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
 #include "backends/cpu/runtime/math-inl.h"
-
-#ifndef PTERON_UNROLL
-#if defined(__clang__)
-#define PTERON_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define PTERON_UNROLL _Pragma("GCC unroll 16")
-#endif
-#endif
+#include "backends/cpu/runtime/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pteron::cpu {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
-
-using D = hn::CappedTag<float, 16>;
-using V = hn::Vec<D>;
-inline constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
 inline constexpr int kQueries = 2 * kLanes;
 
 // Two vectors a row: 6 keys or 4 queries in 16 registers, twice as many in 32.

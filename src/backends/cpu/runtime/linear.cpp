@@ -70,22 +70,13 @@ bool row_stride(std::span<const int64_t> sizes, std::span<const int64_t> strides
   return sizes.back() == 1 || strides.back() == 1;
 }
 
-struct Rows {
-  const float* data = nullptr;
-  int64_t stride = 0;
-};
-void rows_of(const void* context, int64_t first, int64_t count, const float** out) {
-  const Rows& rows = *static_cast<const Rows*>(context);
-  for (int64_t i = 0; i < count; ++i) out[i] = rows.data + (first + i) * rows.stride;
-}
-
 /// The tensor's rows, copied to `scratch` (which has room for `sizes`) if they do not lie evenly.
-Result<Rows> rows_in(KernelContext& context, const Tensor& t, std::span<const int64_t> sizes, float* scratch) {
-  Rows rows{t.as<float>(), 0};
+Result<EvenRows> rows_in(KernelContext& context, const Tensor& t, std::span<const int64_t> sizes, float* scratch) {
+  EvenRows rows{t.as<float>(), 0};
   if (std::ranges::equal(t.sizes(), sizes) && row_stride(t.sizes(), t.strides(), &rows.stride)) return rows;
   const TensorView dense = make_contiguous_view(DType::kFloat32, sizes, scratch);
   PTERON_TRY(ops::copy_tensor(context, t.view, dense));
-  return Rows{scratch, sizes.back()};
+  return EvenRows{scratch, sizes.back()};
 }
 
 size_t bytes_of(std::span<const int64_t> sizes) {
@@ -117,12 +108,10 @@ Status linear_out(KernelContext& context, const Tensor& x, const Tensor&, const 
   for (int d = 0; d + 1 < x.rank(); ++d) product.rows *= x.size(d);
   if (product.rows == 0 || columns == 0) return ok_status();
   std::byte* scratch = context.scratch.data();
-  PTERON_ASSIGN(const Rows rows, rows_in(context, x, x.sizes(), reinterpret_cast<float*>(scratch)));
+  PTERON_ASSIGN(const EvenRows rows, rows_in(context, x, x.sizes(), reinterpret_cast<float*>(scratch)));
   scratch += bytes_of(x.sizes());
-  static constexpr int64_t kNoStep[1] = {0};
-  product.rows_of = rows_of;
+  product.rows_of = EvenRows::get;
   product.context = &rows;
-  product.steps = kNoStep;
   product.epilogue = linear.epilogue;
   product.work = static_cast<const WorkBuffers*>(linear.work.get());
   int64_t out_row = 0;
@@ -131,7 +120,7 @@ Status linear_out(KernelContext& context, const Tensor& x, const Tensor&, const 
   product.c_row = direct ? out_row : columns;
   scratch += bytes_of(sizes);
   if (residual != nullptr) {
-    PTERON_ASSIGN(const Rows added, rows_in(context, *residual, sizes, reinterpret_cast<float*>(scratch)));
+    PTERON_ASSIGN(const EvenRows added, rows_in(context, *residual, sizes, reinterpret_cast<float*>(scratch)));
     product.residual = added.data;
     product.residual_row = added.stride;
   }

@@ -4,24 +4,17 @@
 #include <cstdint>
 
 #include <hwy/cache_control.h>
-#include <hwy/detect_targets.h>
-#undef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS (HWY_AVX3_DL | HWY_SSSE3 | HWY_SSE4)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/runtime/pointwise_ops.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
 #include "backends/cpu/runtime/math-inl.h"
+#include "backends/cpu/runtime/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pteron::cpu {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
-
-using D = hn::CappedTag<float, 16>;
-using V = hn::Vec<D>;
-
 V truth(hn::Mask<D> mask) { return hn::IfThenElseZero(mask, hn::Set(D(), 1.0f)); }
 hn::Mask<D> is_true(V x) { return hn::Ne(x, hn::Zero(D())); }
 

@@ -36,7 +36,7 @@ constexpr Named kFunctions[] = {
 /// A part of the depth: whole taps, or a piece of one.
 struct DepthBlock {
   int64_t taps = 1;
-  const int64_t* steps = nullptr;
+  const int64_t* steps = kNoStep;
   int64_t run = 0;
   int64_t start = 0;  ///< elements from a row's begin
   int64_t depth = 0;  ///< sums done before this block
@@ -46,7 +46,6 @@ struct DepthBlock {
 /// Calls fn(block, is_last) for blocks of about kDepthBlock.
 template <typename Fn>
 void for_depth_blocks(const Product& p, Fn&& fn) {
-  static constexpr int64_t kNoStep[1] = {0};
   const int64_t run = p.weights->depth() / p.taps;
   if (run * p.taps <= kDepthBlock * 3 / 2) return fn(DepthBlock{p.taps, p.steps, run, 0, 0}, true);
   int64_t start = 0;
@@ -138,7 +137,6 @@ void run_block(const Product& p, int64_t first, int64_t last, int64_t panel, int
     if (gathered != nullptr) {
       std::copy(rows, rows + count, part);
       gather_rows(block, count, part, gathered);
-      static constexpr int64_t kNoStep[1] = {0};
       run_depth_block(p, DepthBlock{1, kNoStep, block.size(), 0, block.depth}, is_last, part, first, last, panel, end);
     } else {
       for (int64_t i = 0; i < count; ++i) part[i] = rows[i] + block.start;
@@ -257,6 +255,11 @@ void run_product(const Product& p, ThreadPool& pool) {
   };
   if (threads == 1) return run(0, blocks * parts);
   pool.parallel_for(blocks * parts, 1, run);
+}
+
+void EvenRows::get(const void* context, int64_t first, int64_t count, const float** out) {
+  const EvenRows& rows = *static_cast<const EvenRows*>(context);
+  for (int64_t i = 0; i < count; ++i) out[i] = rows.data + (first + i) * rows.stride;
 }
 
 void run_panels(const Product& p, int64_t first, int64_t last) { run_block(p, 0, p.rows, first, last, nullptr); }

@@ -79,6 +79,16 @@ class WorkBuffers final : public runtime::KernelState {
   mutable std::vector<Buffer> idle_;
 };
 
+/// Steps of rows with a single tap.
+inline constexpr int64_t kNoStep[1] = {0};
+
+/// Rows that lie evenly, as a Product's context.
+struct EvenRows {
+  const float* data = nullptr;
+  int64_t stride = 0;
+  static void get(const void* context, int64_t first, int64_t count, const float** out);
+};
+
 /// c[i, j] = epilogue(sum_k row_i[k] * w[j, k] + bias[j]).
 struct Product {
   const PackedMatrix* weights = nullptr;
@@ -87,7 +97,7 @@ struct Product {
   void (*rows_of)(const void* context, int64_t first, int64_t count, const float** out) = nullptr;
   const void* context = nullptr;
   int64_t taps = 1;       ///< a row is `taps` runs of depth / taps elements
-  const int64_t* steps = nullptr;  ///< elements from each run to the next, `taps` entries
+  const int64_t* steps = kNoStep;  ///< elements from each run to the next, `taps` entries
   float* c = nullptr;
   int64_t c_row = 0;
   const float* residual = nullptr;

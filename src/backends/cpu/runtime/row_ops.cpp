@@ -3,33 +3,17 @@
 
 #include <cmath>
 
-#include <hwy/detect_targets.h>
-#undef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS (HWY_AVX3_DL | HWY_SSSE3 | HWY_SSE4)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/runtime/row_ops.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
 #include "backends/cpu/runtime/math-inl.h"
-
-#ifndef PTERON_UNROLL
-#if defined(__clang__)
-#define PTERON_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define PTERON_UNROLL _Pragma("GCC unroll 16")
-#endif
-#endif
+#include "backends/cpu/runtime/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pteron::cpu {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
-
-using D = hn::CappedTag<float, 16>;
-using V = hn::Vec<D>;
-inline constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(D()));
-
 /// Calls f(i, load, store) for every vector of a row: load(p) reads at p + i, store(v, p) writes there, both only what exists.
 template <class F>
 HWY_INLINE void each_vector(int64_t n, F f) {

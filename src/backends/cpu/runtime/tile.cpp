@@ -3,43 +3,22 @@
 
 #include <algorithm>
 
-// The baseline, AVX2 and AVX-512 are enough on x86; the finer AVX-512 levels add nothing to these loops.
-#include <hwy/detect_targets.h>
-#undef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS (HWY_AVX3_DL | HWY_SSSE3 | HWY_SSE4)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/runtime/tile.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#if defined(__clang__)
-#define PTERON_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define PTERON_UNROLL _Pragma("GCC unroll 16")
-#endif
+#include "backends/cpu/runtime/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace pteron::cpu {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
-
-using D = hn::CappedTag<float, 16>;
-using V = hn::Vec<D>;
-inline constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
-
 // Two vectors a row: 6 x 2 registers of 16, or 12 x 2 of 32.
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSSE3
 inline constexpr int kRows = 6;
 #else
 inline constexpr int kRows = 12;
 #endif
-
-/// `y` between low and high. NaN stays NaN: x86's instructions give their second operand if one is NaN.
-inline V clamp(V y, V low, V high) {
-  if constexpr (HWY_ARCH_X86) return hn::Min(high, hn::Max(low, y));
-  y = hn::IfThenElse(hn::Lt(y, low), low, y);
-  return hn::IfThenElse(hn::Gt(y, high), high, y);
-}
 
 /// Lanes of vector `v` among `columns` columns.
 inline auto lanes_of(int v, int64_t columns) { return hn::FirstN(D(), static_cast<size_t>(std::clamp<int64_t>(columns - v * kLanes, 0, kLanes))); }

@@ -30,14 +30,8 @@ int64_t block_tiles(int64_t channels, int64_t out_channels) {
   return ceil_div(tiles, rows) * rows;
 }
 
-struct Rows {
-  const float* data;
-  int64_t stride;
-};
-void rows_of(const void* context, int64_t first, int64_t count, const float** out) {
-  const Rows& rows = *static_cast<const Rows*>(context);
-  for (int64_t i = 0; i < count; ++i) out[i] = rows.data + (first + i) * rows.stride;
-}
+/// Tiles of 4x4 outputs that cover `count` images.
+int64_t tile_count(int64_t count, int64_t height, int64_t width) { return count * ceil_div(height, int64_t{4}) * ceil_div(width, int64_t{4}); }
 
 /// Where tile `index` begins in the output.
 struct Place {
@@ -118,15 +112,13 @@ void run_tiles(const WinogradConv& c, int64_t first, int64_t last, int64_t panel
   std::fill(zeros, zeros + c.channels, 0.0f);
   bool finite[kMaxBlockRows];
   for (int64_t t = 0; t < tiles; ++t) finite[t] = transform_input(c, place_of(c, first + t), zeros, values + t * c.channels, tiles * c.channels);
-  static constexpr int64_t kNoStep[1] = {0};
   for (int64_t i = 0; i < kPoints; ++i) {
-    const Rows rows{values + i * tiles * c.channels, c.channels};
+    const EvenRows rows{values + i * tiles * c.channels, c.channels};
     Product p;
     p.weights = c.weights->matrices[static_cast<size_t>(i)].get();
     p.rows = tiles;
-    p.rows_of = rows_of;
+    p.rows_of = EvenRows::get;
     p.context = &rows;
-    p.steps = kNoStep;
     p.c = sums + i * tiles * columns - column;  // panels before the first are not written
     p.c_row = columns;
     run_panels(p, panel, end);
@@ -172,7 +164,7 @@ void transform_panel(const float* data, int64_t out_channels, int64_t channels, 
 
 bool winograd_pays(int64_t count, int64_t out_height, int64_t out_width, int64_t channels, int64_t out_channels) {
   if (channels < kMinChannels || out_channels < kMinChannels) return false;
-  return count * ceil_div(out_height, int64_t{4}) * ceil_div(out_width, int64_t{4}) >= kMinTiles;
+  return tile_count(count, out_height, out_width) >= kMinTiles;
 }
 
 Result<std::shared_ptr<const runtime::KernelState>> WinogradWeights::make(const float* data, int64_t out_channels, int64_t channels, const int64_t strides[4], const float* bias,
@@ -194,10 +186,10 @@ Result<std::shared_ptr<const runtime::KernelState>> WinogradWeights::make(const 
 }
 
 Status run_winograd(const WinogradConv& c, ThreadPool& pool) {
-  const int64_t tiles = c.count * ceil_div(c.out_height, int64_t{4}) * ceil_div(c.out_width, int64_t{4});
+  const int64_t tiles = tile_count(c.count, c.out_height, c.out_width);
   const int64_t panels = c.weights->matrices[0]->panel_count(), threads = pool.thread_count();
   if (tiles == 0 || panels == 0) return ok_status();
-  const int64_t block = std::min(block_tiles(c.channels, c.out_channels), ceil_div(tiles, tile_set().rows * int64_t{1}) * tile_set().rows);
+  const int64_t block = std::min(block_tiles(c.channels, c.out_channels), tiles);
   const int64_t blocks = ceil_div(tiles, block);
   // With fewer blocks than threads, the output channels are shared out as well; each part transforms the input for itself.
   const int64_t parts = std::min(panels, ceil_div(threads, blocks)), part = ceil_div(panels, parts);

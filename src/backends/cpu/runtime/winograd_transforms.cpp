@@ -1,24 +1,16 @@
 // Winograd's transforms in Highway, vectors along the channels: compiled for the baseline and for AVX-512, chosen at run time.
 #include "backends/cpu/runtime/winograd.h"
 
-// The baseline, AVX2 and AVX-512 are enough on x86; the finer AVX-512 levels add nothing to these loops.
-#include <hwy/detect_targets.h>
-#undef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS (HWY_AVX3_DL | HWY_SSSE3 | HWY_SSE4)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/runtime/winograd_transforms.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "backends/cpu/runtime/vectors-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace pteron::cpu {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
-
-using D = hn::CappedTag<float, 16>;
-using V = hn::Vec<D>;
-inline constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
-
 /// B^T times six values, in place.
 inline void input_rows(V& a, V& b, V& c, V& d, V& e, V& f) {
   const D tag;
@@ -94,13 +86,6 @@ inline void output_vector(Load&& load, Store&& store) {
     output_rows(t[y][0], t[y][1], t[y][2], t[y][3], t[y][4], t[y][5], row);
     for (int x = 0; x < 4; ++x) store(y * 4 + x, row[x]);
   }
-}
-
-/// `y` between low and high. NaN stays NaN: x86's instructions give their second operand if one is NaN.
-inline V clamp(V y, V low, V high) {
-  if constexpr (HWY_ARCH_X86) return hn::Min(high, hn::Max(low, y));
-  y = hn::IfThenElse(hn::Lt(y, low), low, y);
-  return hn::IfThenElse(hn::Gt(y, high), high, y);
 }
 
 void output(const WinogradOutput& o) {
