@@ -1,0 +1,224 @@
+// Inner loops of narrow products: AVX2, AVX-512 (VNNI, BF16) and AMX, all compiled here, chosen at run time.
+#include "backends/cpu/runtime/narrow_kernels.h"
+
+#include <hwy/base.h>
+#include <immintrin.h>
+
+/// Before a loop of constant length that must become straight code.
+#if defined(__clang__)
+#define PTERON_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define PTERON_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+namespace pteron::cpu {
+namespace {
+/// Bits of floats.
+using Bits [[gnu::may_alias]] = uint32_t;
+}  // namespace
+
+namespace avx2 {
+namespace {
+
+#include "backends/cpu/runtime/narrow_tile-inl.h"
+
+/// Weights widened to float on the way.
+struct Bf16 {
+  using Vec = __m256;
+  static constexpr int kVectors = 2, kMaxPanels = 1, kRows = 6, kGroups = 5, kSteps = 2;
+  static Vec load(const int32_t* from) { return _mm256_castsi256_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))); }
+  static void store(Vec v, int32_t* to) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_castps_si256(v)); }
+  static Vec weights(const std::byte* from, int step) {
+    const __m256i w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+    return _mm256_castsi256_ps(step == 0 ? _mm256_slli_epi32(w, 16) : _mm256_and_si256(w, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
+  static Vec broadcast(const std::byte* from) { return _mm256_broadcast_ss(reinterpret_cast<const float*>(from)); }
+  static Vec add(Vec acc, Vec x, Vec w) { return _mm256_fmadd_ps(x, w, acc); }
+};
+
+/// Products of 16-bit pairs: exact, where vpmaddubsw would saturate.
+struct Int8 {
+  using Vec = __m256i;
+  static constexpr int kVectors = 2, kMaxPanels = 1, kRows = 6, kGroups = 5, kSteps = 2;
+  static Vec load(const int32_t* from) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)); }
+  static void store(Vec v, int32_t* to) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), v); }
+  static Vec weights(const std::byte* from, int step) {
+    const __m256i w = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+    return _mm256_srai_epi16(step == 0 ? _mm256_slli_epi16(w, 8) : w, 8);
+  }
+  static Vec broadcast(const std::byte* from) { return _mm256_castps_si256(_mm256_broadcast_ss(reinterpret_cast<const float*>(from))); }
+  static Vec add(Vec acc, Vec x, Vec w) { return _mm256_add_epi32(acc, _mm256_madd_epi16(x, w)); }
+};
+
+}  // namespace
+}  // namespace avx2
+
+HWY_PUSH_ATTRIBUTES("avx2,fma,bmi,bmi2,avx512f,avx512vl,avx512dq,avx512bw,avx512cd,avx512vnni,avx512bf16")
+namespace avx512 {
+namespace {
+
+#include "backends/cpu/runtime/narrow_tile-inl.h"
+
+using Lanes [[gnu::vector_size(64)]] = uint32_t;
+
+struct Bf16Wide {
+  using Vec = __m512;
+  static constexpr int kVectors = 1, kMaxPanels = 2, kRows = 12, kGroups = 2, kSteps = 2;
+  static Vec load(const int32_t* from) { return _mm512_castsi512_ps(_mm512_loadu_si512(from)); }
+  static void store(Vec v, int32_t* to) { _mm512_storeu_si512(to, _mm512_castps_si512(v)); }
+  static Vec weights(const std::byte* from, int step) {
+    const auto w = reinterpret_cast<Lanes>(_mm512_loadu_si512(from));
+    return reinterpret_cast<__m512>(step == 0 ? w << 16 : w & 0xffff0000u);
+  }
+  static Vec broadcast(const std::byte* from) { return _mm512_set1_ps(*reinterpret_cast<const float*>(from)); }
+  static Vec add(Vec acc, Vec x, Vec w) { return _mm512_fmadd_ps(x, w, acc); }
+};
+
+/// Subnormal numbers count as zero in these instructions, and sums of two products are rounded once.
+struct Bf16 {
+  using Vec = __m512i;
+  static constexpr int kVectors = 1, kMaxPanels = 2, kRows = 12, kGroups = 2, kSteps = 1;
+  static Vec load(const int32_t* from) { return _mm512_loadu_si512(from); }
+  static void store(Vec v, int32_t* to) { _mm512_storeu_si512(to, v); }
+  static Vec weights(const std::byte* from, int) { return _mm512_loadu_si512(from); }
+  static Vec broadcast(const std::byte* from) { return _mm512_set1_epi32(*reinterpret_cast<const Bits*>(from)); }
+  static Vec add(Vec acc, Vec x, Vec w) {
+    return _mm512_castps_si512(_mm512_dpbf16_ps(_mm512_castsi512_ps(acc), reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(w)));
+  }
+};
+
+struct Int8 {
+  using Vec = __m512i;
+  static constexpr int kVectors = 1, kMaxPanels = 2, kRows = 12, kGroups = 2, kSteps = 1;
+  static Vec load(const int32_t* from) { return _mm512_loadu_si512(from); }
+  static void store(Vec v, int32_t* to) { _mm512_storeu_si512(to, v); }
+  static Vec weights(const std::byte* from, int) { return _mm512_loadu_si512(from); }
+  static Vec broadcast(const std::byte* from) { return _mm512_set1_epi32(*reinterpret_cast<const Bits*>(from)); }
+  static Vec add(Vec acc, Vec x, Vec w) { return _mm512_dpbusd_epi32(acc, x, w); }
+};
+
+}  // namespace
+}  // namespace avx512
+HWY_POP_ATTRIBUTES
+
+HWY_PUSH_ATTRIBUTES("avx2,fma,bmi,bmi2,amx-tile,amx-int8,amx-bf16")
+namespace amx {
+namespace {
+
+// Tiles by number: sums 0 to 3 (row tile * 2 + panel), rows 4 and 5, panels 6 and 7. Written as assembly, since intrinsics do not tell compilers of
+// this age which memory they read.
+template <int kTile>
+inline void load_tile(const void* from, int64_t stride) {
+  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(kTile) : "memory");
+}
+template <int kTile>
+inline void store_tile(void* to, int64_t stride) {
+  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(kTile) : "memory");
+}
+template <NarrowKind kKind, int kSum, int kRow, int kPanel>
+inline void multiply() {
+  if constexpr (kKind == NarrowKind::kBf16) {
+    asm volatile("tdpbf16ps %%tmm%c0, %%tmm%c1, %%tmm%c2" : : "i"(kPanel), "i"(kRow), "i"(kSum));
+  } else {
+    asm volatile("tdpbusd %%tmm%c0, %%tmm%c1, %%tmm%c2" : : "i"(kPanel), "i"(kRow), "i"(kSum));
+  }
+}
+
+struct Config {
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t bytes[16] = {};
+  uint8_t rows[16] = {};
+};
+static_assert(sizeof(Config) == 64);
+
+int64_t rows_of_tile(int64_t rows) {
+  const int64_t tiles = (rows + 15) / 16;
+  return (rows + tiles - 1) / tiles;
+}
+
+void begin(int64_t rows) {
+  Config config;
+  for (int tile = 0; tile < 8; ++tile) {
+    config.bytes[tile] = 64;
+    config.rows[tile] = tile < 6 ? static_cast<uint8_t>(rows) : 16;
+  }
+  asm volatile("ldtilecfg %0" : : "m"(config) : "memory");
+}
+
+void end() { asm volatile("tilerelease" : : : "memory"); }
+
+template <NarrowKind kKind, bool kTwoRows, bool kTwoPanels>
+void run_tiles(const NarrowRun& r, int64_t height) {
+  constexpr int64_t kPanelStart = kNarrowColumns * 4, kRowBytes = kNarrowResultRow * 4;
+  const auto* start = static_cast<const std::byte*>(r.start);
+  load_tile<0>(start, 0);
+  if constexpr (kTwoPanels) load_tile<1>(start + kPanelStart, 0);
+  if constexpr (kTwoRows) load_tile<2>(start, 0);
+  if constexpr (kTwoRows && kTwoPanels) load_tile<3>(start + kPanelStart, 0);
+  const std::byte *a = r.a, *b = r.b, *next = r.next;
+  for (int64_t chunk = 0; chunk < r.chunks; ++chunk) {
+    load_tile<6>(b, kQuadLine);
+    load_tile<4>(a, r.a_row);
+    multiply<kKind, 0, 4, 6>();
+    if constexpr (kTwoRows) {
+      load_tile<5>(a + height * r.a_row, r.a_row);
+      multiply<kKind, 2, 5, 6>();
+    }
+    if constexpr (kTwoPanels) {
+      load_tile<7>(b + r.panel_bytes, kQuadLine);
+      multiply<kKind, 1, 4, 7>();
+      if constexpr (kTwoRows) multiply<kKind, 3, 5, 7>();
+    }
+    for (int64_t i = 0; i < r.next_lines; ++i, next += kQuadLine) __builtin_prefetch(next, 0, 2);
+    a += kQuadChunk * 4;
+    b += kQuadChunk * kQuadLine;
+  }
+  auto* out = static_cast<std::byte*>(r.out);
+  store_tile<0>(out, kRowBytes);
+  if constexpr (kTwoPanels) store_tile<1>(out + kPanelStart, kRowBytes);
+  if constexpr (kTwoRows) store_tile<2>(out + height * kRowBytes, kRowBytes);
+  if constexpr (kTwoRows && kTwoPanels) store_tile<3>(out + height * kRowBytes + kPanelStart, kRowBytes);
+}
+
+/// The height of the row tiles is that of begin(): rows of a run are at most two tiles of it, and those of a and out exist.
+template <NarrowKind kKind>
+void run(const NarrowRun& r) {
+  if (r.rows > r.tile_rows) return r.panels == 2 ? run_tiles<kKind, true, true>(r, r.tile_rows) : run_tiles<kKind, true, false>(r, r.tile_rows);
+  return r.panels == 2 ? run_tiles<kKind, false, true>(r, r.tile_rows) : run_tiles<kKind, false, false>(r, r.tile_rows);
+}
+
+}  // namespace
+}  // namespace amx
+HWY_POP_ATTRIBUTES
+
+namespace {
+
+template <NarrowKind kKind>
+NarrowKernels tiles() {
+  NarrowKernels k = kKind == NarrowKind::kBf16 ? avx512::kernels_of<avx512::Bf16>(false) : avx512::kernels_of<avx512::Int8>(false);
+  k.rows = 32;
+  k.run = amx::run<kKind>;
+  k.begin = amx::begin;
+  k.end = amx::end;
+  k.rows_of_tile = amx::rows_of_tile;
+  return k;
+}
+
+}  // namespace
+
+const NarrowKernels& narrow_kernels(NarrowKind kind, Units units) {
+  static const NarrowKernels bf16[] = {avx2::kernels_of<avx2::Bf16>(true), avx512::kernels_of<avx512::Bf16Wide>(true), avx512::kernels_of<avx512::Bf16>(false),
+                                       tiles<NarrowKind::kBf16>()};
+  static const NarrowKernels int8[] = {avx2::kernels_of<avx2::Int8>(true), avx512::kernels_of<avx512::Int8>(false), tiles<NarrowKind::kInt8>()};
+  if (kind == NarrowKind::kBf16) {
+    // AVX-512 without VNNI shares the region of the wider ones, and so needs VNNI.
+    if (units < Units::kAvx512Vnni) return bf16[0];
+    return bf16[units == Units::kAvx512Vnni ? 1 : units == Units::kAvx512Bf16 ? 2 : 3];
+  }
+  if (units < Units::kAvx512Vnni) return int8[0];
+  return int8[units < Units::kAmx ? 1 : 2];
+}
+
+}  // namespace pteron::cpu

@@ -1,0 +1,294 @@
+// Packing, conversion of rows, blocks, threads. Loops: narrow_kernels.cpp.
+#include "backends/cpu/runtime/narrow_product.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <limits>
+
+#include "backends/cpu/runtime/pack.h"
+#include "tensor/dim_math.h"
+#include "tensor/half.h"
+
+namespace pteron::cpu {
+namespace {
+
+// Converted rows of a block stay in the second-level cache beside two panels: 512 KB of it at least; 2 MB where there are tiles.
+constexpr int64_t kRowBytes = 192 << 10;
+constexpr int64_t kRowBytesWithTiles = 640 << 10;
+constexpr int64_t kMaxRows = 256;
+// Below this many multiplications a second thread costs more than it saves.
+constexpr double kThreadGrain = 1 << 18;
+
+int64_t elements_of_quad(NarrowKind kind) { return kind == NarrowKind::kBf16 ? 2 : 4; }
+
+/// Whether offsets of every quad's elements are neighbours, so that quads can be moved as a whole.
+bool quads_are_dense(std::span<const int64_t> offsets, int64_t per_quad) {
+  if (static_cast<int64_t>(offsets.size()) % per_quad != 0) return false;
+  for (size_t k = 0; k < offsets.size(); ++k) {
+    const auto in_quad = static_cast<int64_t>(k) % per_quad;
+    if (in_quad == 0 ? offsets[k] % per_quad != 0 : offsets[k] != offsets[k - 1] + 1) return false;
+  }
+  return true;
+}
+
+template <typename T>
+void pack_elements(const T* data, int64_t stride, int64_t count, std::span<const int64_t> offsets, T* to) {
+  constexpr int64_t kPerQuad = 4 / static_cast<int64_t>(sizeof(T));
+  constexpr int64_t kChunk = 256;  // of the depth: what a round writes stays in the first-level cache
+  const auto depth = static_cast<int64_t>(offsets.size());
+  for (int64_t begin = 0; begin < depth; begin += kChunk) {
+    const int64_t end = std::min(depth, begin + kChunk);
+    for (int64_t j = 0; j < count; ++j) {
+      const T* from = data + j * stride;
+      for (int64_t k = begin; k < end; ++k) to[(k / kPerQuad * kNarrowColumns + j) * kPerQuad + k % kPerQuad] = from[offsets[static_cast<size_t>(k)]];
+    }
+  }
+}
+
+/// Where converted rows lie.
+struct Rows {
+  std::byte* data = nullptr;
+  int64_t stride = 0;       ///< bytes
+  std::byte* raw = nullptr; ///< room for one row as it is
+};
+
+/// Row form: bytes of a row of whole chunks. An odd number of lines, so that neighbouring rows never push each other out of the first-level cache.
+int64_t row_stride(const NarrowMatrix& weights, const NarrowKernels& kernels) { return (weights.chunks() * (kernels.wide ? 2 : 1) | 1) * kQuadLine; }
+
+/// Calls fn(from, to_element, count) for the runs of a row.
+template <typename T, typename Fn>
+inline void for_runs(const NarrowProduct& p, const std::byte* row, Fn&& fn) {
+  const int64_t run = p.weights->depth() / p.taps;
+  const T* from = reinterpret_cast<const T*>(row);
+  for (int64_t t = 0; t < p.taps; ++t) {
+    fn(from, t * run, run);
+    from += p.steps[t];
+  }
+}
+
+void convert_bf16(const NarrowProduct& p, const NarrowKernels& kernels, const std::byte* row, std::byte* to) {
+  auto* floats = reinterpret_cast<float*>(to);
+  auto* halves = reinterpret_cast<uint16_t*>(to);
+  if (p.type == DType::kFloat32) {
+    for_runs<float>(p, row, [&](const float* from, int64_t at, int64_t count) {
+      kernels.wide ? kernels.float_to_rounded(from, floats + at, count) : kernels.float_to_bf16(from, halves + at, count);
+    });
+    return;
+  }
+  for_runs<uint16_t>(p, row, [&](const uint16_t* from, int64_t at, int64_t count) {
+    if (kernels.wide) return kernels.bf16_to_float(from, floats + at, count);
+    std::memcpy(halves + at, from, static_cast<size_t>(count) * 2);
+  });
+}
+
+void convert_int8(const NarrowProduct& p, const NarrowKernels& kernels, const std::byte* row, std::byte* to, std::byte* raw) {
+  std::byte* bytes = kernels.wide ? raw : to;
+  for_runs<std::byte>(p, row, [&](const std::byte* from, int64_t at, int64_t count) { std::memcpy(bytes + at, from, static_cast<size_t>(count)); });
+  const int64_t quads = ceil_div(p.weights->depth(), int64_t{4});
+  if (kernels.wide) {
+    if (p.type == DType::kInt8) return kernels.int8_to_wide(reinterpret_cast<const int8_t*>(raw), reinterpret_cast<int16_t*>(to), quads);
+    return kernels.uint8_to_wide(reinterpret_cast<const uint8_t*>(raw), reinterpret_cast<int16_t*>(to), quads);
+  }
+  if (p.type != DType::kInt8) return;
+  for (int64_t k = 0; k < p.weights->depth(); ++k) bytes[k] ^= std::byte{0x80};
+}
+
+/// Rows [first, last) in the kernels' form; what pads the depth is zero (0 times a NaN would be one).
+void convert_rows(const NarrowProduct& p, const NarrowKernels& kernels, int64_t first, int64_t last, const Rows& rows) {
+  constexpr int64_t kBatch = 64;
+  const std::byte* pointers[kBatch];
+  const int64_t used = p.weights->depth() * 4 / elements_of_quad(p.weights->kind()) * (kernels.wide ? 2 : 1) / 8 * 8;
+  for (int64_t row = first; row < last; row += kBatch) {
+    const int64_t count = std::min(kBatch, last - row);
+    p.rows_of(p.context, row, count, pointers);
+    for (int64_t i = 0; i < count; ++i) {
+      std::byte* to = rows.data + (row - first + i) * rows.stride;
+      std::memset(to + used, 0, static_cast<size_t>(rows.stride - used));
+      if (p.weights->kind() == NarrowKind::kBf16) {
+        convert_bf16(p, kernels, pointers[i], to);
+      } else {
+        convert_int8(p, kernels, pointers[i], to, rows.raw);
+      }
+    }
+  }
+}
+
+/// Rows [first, last), converted already, of panels [panel, end).
+void run_panels(const NarrowProduct& p, const NarrowKernels& kernels, int64_t first, int64_t last, int64_t panel, int64_t end, const Rows& rows) {
+  alignas(64) int32_t result[kNarrowResultRows * kNarrowResultRow];
+  alignas(64) int32_t sums[2 * kNarrowColumns];
+  const NarrowMatrix& weights = *p.weights;
+  NarrowRun run;
+  run.a_row = rows.stride;
+  run.chunks = weights.chunks();
+  run.panel_bytes = weights.panel_bytes();
+  run.out = result;
+  run.tile_rows = kernels.rows_of_tile != nullptr ? kernels.rows_of_tile(last - first) : 0;
+  const int64_t step = kernels.rows_of_tile != nullptr ? 2 * run.tile_rows : kernels.rows;
+  const int64_t groups = ceil_div(last - first, step);
+  // What the units read as unsigned is 128 more than it was.
+  const auto shift = static_cast<uint32_t>(p.zero_point) + (p.type == DType::kInt8 && !kernels.wide ? 128u : 0u);
+  if (kernels.begin != nullptr) kernels.begin(run.tile_rows);
+  for (; panel < end; panel += run.panels) {
+    run.panels = static_cast<int>(std::min<int64_t>(2, end - panel));
+    run.b = weights.panel(panel);
+    const int64_t column = panel * kNarrowColumns;
+    if (weights.kind() == NarrowKind::kBf16) {
+      run.start = weights.bias() + column;
+    } else {
+      for (int64_t j = 0; j < run.panels * kNarrowColumns; ++j) sums[j] = static_cast<int32_t>(0u - static_cast<uint32_t>(weights.column_sums()[column + j]) * shift);
+      run.start = sums;
+    }
+    // Every group of rows fetches its share of the next panels.
+    const int64_t next_panels = std::min<int64_t>(2, end - panel - run.panels);
+    run.next_lines = ceil_div(next_panels * kQuadChunk, groups);
+    NarrowResult part;
+    part.values = result;
+    part.column = column;
+    part.columns = std::min(weights.columns() - column, run.panels * kNarrowColumns);
+    for (int64_t row = first, group = 0; row < last; row += step, ++group) {
+      run.a = rows.data + (row - first) * rows.stride;
+      run.rows = part.rows = std::min(step, last - row);
+      run.next = run.b + run.panels * run.panel_bytes + group * run.next_lines * run.chunks * kQuadLine;
+      kernels.run(run);
+      part.row = row;
+      p.store(p.store_context, part);
+    }
+  }
+  if (kernels.end != nullptr) kernels.end();
+}
+
+void add_values(float* to, const void* from, DType type, int64_t count) {
+  if (type == DType::kFloat32) {
+    const auto* floats = static_cast<const float*>(from);
+    for (int64_t j = 0; j < count; ++j) to[j] += floats[j];
+    return;
+  }
+  const auto* halves = static_cast<const uint16_t*>(from);
+  for (int64_t j = 0; j < count; ++j) to[j] += bfloat16_bits_to_float(halves[j]);
+}
+
+}  // namespace
+
+int64_t NarrowMatrix::panel_count() const { return ceil_div(n_, kNarrowColumns); }
+int64_t NarrowMatrix::chunks() const { return ceil_div(depth_, elements_of_quad(kind_) * kQuadChunk); }
+
+Result<std::shared_ptr<const NarrowMatrix>> NarrowMatrix::make(NarrowKind kind, const void* data, int64_t n, int64_t stride_n, std::span<const int64_t> offsets,
+                                                               const float* bias, int64_t bias_stride, ThreadPool& pool) {
+  auto made = std::make_shared<NarrowMatrix>();
+  made->kind_ = kind;
+  made->n_ = n;
+  made->depth_ = static_cast<int64_t>(offsets.size());
+  PTERON_ASSIGN(made->panels_, Buffer::create_zeroed(static_cast<uint64_t>(std::max<int64_t>(made->panel_count() * made->panel_bytes(), 1))));
+  PTERON_ASSIGN(made->starts_, Buffer::create_zeroed(static_cast<uint64_t>(std::max<int64_t>(made->panel_count(), 1) * kNarrowColumns) * 4));
+  const int64_t per_quad = elements_of_quad(kind), size = 4 / per_quad;
+  const auto* bytes = static_cast<const std::byte*>(data);
+  std::vector<int64_t> quads;
+  if (stride_n % per_quad == 0 && quads_are_dense(offsets, per_quad)) {
+    for (size_t k = 0; k < offsets.size(); k += static_cast<size_t>(per_quad)) quads.push_back(offsets[k] / per_quad);
+  }
+  const PanelPacker packer(quads);
+  pool.parallel_for(made->panel_count(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t panel = begin; panel < end; ++panel) {
+      const int64_t column = panel * kNarrowColumns, count = std::min(kNarrowColumns, n - column);
+      const std::byte* from = bytes + column * stride_n * size;
+      std::byte* to = made->panels_.data() + panel * made->panel_bytes();
+      if (!quads.empty()) {
+        packer.pack(reinterpret_cast<const float*>(from), stride_n / per_quad, count, kNarrowColumns, reinterpret_cast<float*>(to));
+      } else if (kind == NarrowKind::kBf16) {
+        pack_elements(reinterpret_cast<const uint16_t*>(from), stride_n, count, offsets, reinterpret_cast<uint16_t*>(to));
+      } else {
+        pack_elements(reinterpret_cast<const int8_t*>(from), stride_n, count, offsets, reinterpret_cast<int8_t*>(to));
+      }
+      if (kind == NarrowKind::kBf16) continue;
+      auto* sums = reinterpret_cast<int32_t*>(made->starts_.data()) + column;
+      const auto* packed = reinterpret_cast<const int8_t*>(to);
+      for (int64_t quad = 0; quad < made->chunks() * kQuadChunk; ++quad, packed += kQuadLine) {
+        for (int64_t j = 0; j < kNarrowColumns; ++j) sums[j] += packed[4 * j] + packed[4 * j + 1] + packed[4 * j + 2] + packed[4 * j + 3];
+      }
+    }
+  });
+  if (kind == NarrowKind::kBf16 && bias != nullptr) {
+    auto* starts = reinterpret_cast<float*>(made->starts_.data());
+    for (int64_t j = 0; j < n; ++j) starts[j] = bias[j * bias_stride];
+  }
+  return std::shared_ptr<const NarrowMatrix>(std::move(made));
+}
+
+void EvenNarrowRows::get(const void* context, int64_t first, int64_t count, const std::byte** out) {
+  const EvenNarrowRows& rows = *static_cast<const EvenNarrowRows*>(context);
+  for (int64_t i = 0; i < count; ++i) out[i] = rows.data + (first + i) * rows.stride_bytes;
+}
+
+Status run_narrow_product(const NarrowProduct& p, ThreadPool& pool) {
+  const NarrowMatrix& weights = *p.weights;
+  if (p.rows == 0 || weights.columns() == 0) return ok_status();
+  const NarrowKernels& kernels = narrow_kernels(weights.kind(), p.units);
+  const int64_t panels = weights.panel_count(), stride = row_stride(weights, kernels);
+  const bool tiles = kernels.begin != nullptr;
+  int64_t block = std::clamp<int64_t>((tiles ? kRowBytesWithTiles : kRowBytes) / stride, kernels.rows, kMaxRows);
+  const double work = static_cast<double>(p.rows) * static_cast<double>(weights.columns()) * static_cast<double>(weights.depth());
+  const auto threads = static_cast<int64_t>(std::clamp(work / kThreadGrain, 1.0, static_cast<double>(pool.thread_count())));
+  if (threads > 1) block = std::min(block, ceil_div(p.rows, threads));
+  // Blocks of nearly the same height, of whole groups of rows.
+  block = ceil_div(ceil_div(p.rows, ceil_div(p.rows, block)), int64_t{kernels.rows}) * kernels.rows;
+  const int64_t blocks = ceil_div(p.rows, block);
+  const int64_t parts = std::min(ceil_div(panels, int64_t{2}), ceil_div(threads, blocks));
+  const int64_t part = ceil_div(ceil_div(panels, int64_t{2}), parts) * 2;
+  const int64_t room = std::min(block, p.rows) + (tiles ? kNarrowResultRows : 0);  // tiles read rows up to their height
+  std::atomic<bool> failed = false;
+  const auto run = [&](int64_t begin, int64_t end) {
+    const WorkBuffers::Loan loan(p.work, (room + 1) * stride / 4);
+    if (loan.floats() == nullptr) {
+      failed = true;
+      return;
+    }
+    auto* memory = reinterpret_cast<std::byte*>(loan.floats());
+    const Rows rows{memory + stride, stride, memory};
+    int64_t converted = -1;
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t row = i / parts * block, panel = i % parts * part, last = std::min(p.rows, row + block);
+      if (panel >= panels) continue;
+      if (row != converted) convert_rows(p, kernels, row, last, rows);
+      converted = row;
+      run_panels(p, kernels, row, last, panel, std::min(panels, panel + part), rows);
+    }
+  };
+  if (threads == 1) {
+    run(0, blocks * parts);
+  } else {
+    pool.parallel_for(blocks * parts, 1, run);
+  }
+  return failed ? Status(Code::kOutOfMemory, "no memory for the rows of a product") : ok_status();
+}
+
+void FloatStore::store(const void* context, const NarrowResult& part) {
+  const FloatStore& s = *static_cast<const FloatStore*>(context);
+  float values[2 * kNarrowColumns];
+  for (int64_t i = 0; i < part.rows; ++i) {
+    const int64_t row = part.row + i;
+    float* y = s.c_type == DType::kFloat32 ? static_cast<float*>(s.c) + row * s.c_row + part.column : values;
+    std::memcpy(y, static_cast<const float*>(part.values) + i * kNarrowResultRow, static_cast<size_t>(part.columns) * sizeof(float));
+    if (s.residual != nullptr) {
+      const int64_t at = row * s.residual_row + part.column;
+      const void* from = s.residual_type == DType::kFloat32 ? static_cast<const void*>(static_cast<const float*>(s.residual) + at)
+                                                            : static_cast<const void*>(static_cast<const uint16_t*>(s.residual) + at);
+      add_values(y, from, s.residual_type, part.columns);
+    }
+    const float low = s.epilogue.low, high = s.epilogue.high;
+    if (low != -std::numeric_limits<float>::infinity() || high != std::numeric_limits<float>::infinity()) {
+      for (int64_t j = 0; j < part.columns; ++j) {
+        float v = y[j];
+        v = v < low ? low : v;
+        y[j] = v > high ? high : v;
+      }
+    }
+    if (s.epilogue.function != nullptr) s.epilogue.function(y, nullptr, nullptr, 0, y, static_cast<size_t>(part.columns));
+    if (s.c_type == DType::kFloat32) continue;
+    auto* to = static_cast<uint16_t*>(s.c) + row * s.c_row + part.column;
+    for (int64_t j = 0; j < part.columns; ++j) to[j] = float_to_bfloat16_bits(y[j]);
+  }
+}
+
+}  // namespace pteron::cpu

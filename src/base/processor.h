@@ -1,0 +1,21 @@
+// What the processor can do, as far as kernels choose by it. PTERON_CPU_MAX in the environment (avx2, avx512, avx512_vnni, avx512_bf16, amx) caps
+// it, so that tests and measurements run what a smaller processor would run.
+#pragma once
+
+#include <cstdint>
+
+namespace pteron {
+
+/// Vector and matrix units, each with all before it.
+enum class Units : uint8_t {
+  kAvx2,
+  kAvx512,      ///< F, VL, DQ, BW, CD
+  kAvx512Vnni,  ///< products of 8-bit integers
+  kAvx512Bf16,  ///< products of bfloat16
+  kAmx,         ///< tiles of both; the system lets this process use them
+};
+
+/// The best of this processor and system below the cap; asked once. Threads: any.
+Units processor_units();
+
+}  // namespace pteron
