@@ -263,6 +263,7 @@ Result<CompileReport> compile(const CompileOptions& options, const Environment& 
     if (emit::is_control_flow(kernel)) return true;
     return options.profile == Profile::kExecutorch ? executorch_has_kernel(kernel) : environment.has_kernel(kernel);
   };
+  context.keep_narrow = options.profile == Profile::kPteron;
   if (options.profile == Profile::kExecutorch) context.avoid = executorch_avoids;
   Driver driver(options, context, program, report);
   bool stop = false;

@@ -41,6 +41,7 @@ enum OpFlags : uint32_t {
   kRegion = 1u << 4,       ///< control flow: has regions
   kDataDependent = 1u << 5,///< result sizes depend on data (nonzero, masked_select)
   kInPlace = 1u << 6,      ///< the kernel's out may be argument 0's memory (same dtype and sizes); the other arguments must not share it
+  kWidens = 1u << 7,       ///< the result says in more bytes what its operands say: not folded where it would be larger than they are
 };
 
 /// A row of an op room.

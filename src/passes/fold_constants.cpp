@@ -29,6 +29,7 @@ namespace {
 
 constexpr uint64_t kAlwaysBytes = 1 << 20;  // results up to this size are folded whatever their operands
 constexpr uint64_t kEagerBytes = 64 << 10;  // results up to this size are computed now; larger ones when they are written
+constexpr int64_t kMatrixElements = 256;    // 8-bit tensors of this size may be weights
 
 bool has_bytes(const Constant& c) { return c.data != nullptr || c.lazy || c.numel() == 0; }
 
@@ -54,12 +55,12 @@ bool bytes_of(const ir::Value& value, uint64_t* bytes) {
 
 class Folder {
  public:
-  Folder(Graph& graph, const Evaluator& evaluator) : graph_(graph), evaluator_(evaluator), uses_(ir::count_uses(graph)) {}
+  Folder(Graph& graph, const Evaluator& evaluator, bool keep_narrow) : graph_(graph), evaluator_(evaluator), keep_narrow_(keep_narrow), uses_(ir::count_uses(graph)) {}
 
   Result<Rewrite> operator()(NodeId id, std::vector<ValueId>& made) {
     const Node& node = graph_[id];
     uint64_t out_bytes = 0;
-    if (!is_candidate(node) || !fits(node, &out_bytes)) return Rewrite::kKeep;
+    if (!is_candidate(node) || !fits(node, &out_bytes) || unpacks(node, out_bytes)) return Rewrite::kKeep;
     const bool lazy = out_bytes > kEagerBytes;
     std::vector<Constant> constants;
     if (node.op->is_view()) constants = view_constants(node);
@@ -108,6 +109,19 @@ class Folder {
     if (*out_bytes <= kAlwaysBytes) return true;
     // A large weight that is also used as it is would be stored twice.
     return !shared && *out_bytes <= 2 * in_bytes;
+  }
+
+  /// Weights of 8 bits stay so in the file: what makes them wider runs in the program, or inside of a product.
+  bool unpacks(const Node& node, uint64_t out_bytes) const {
+    uint64_t in_bytes = 0;
+    bool narrow = node.op->has(ir::kWidens);
+    ir::for_each_use(node, [&](ValueId v) {
+      const Constant& c = *constant_of(v);
+      in_bytes += c.size_bytes();
+      const bool matrix = c.sizes.size() >= 2 && c.numel() >= kMatrixElements && (c.dtype == DType::kInt8 || c.dtype == DType::kUInt8);
+      narrow = narrow || (keep_narrow_ && matrix && node.op->name == "aten::_to_copy");
+    });
+    return narrow && out_bytes > in_bytes;
   }
 
   interp::Lookup lookup() const { return lookup_in(graph_); }
@@ -193,20 +207,21 @@ class Folder {
 
   Graph& graph_;
   const Evaluator& evaluator_;
+  bool keep_narrow_;
   std::vector<uint32_t> uses_;
 };
 
 }  // namespace
 
-Result<bool> fold_constants(Graph& graph, const ir::Catalog& catalog, const Evaluator& evaluator) {
+Result<bool> fold_constants(Graph& graph, const ir::Catalog& catalog, const Evaluator& evaluator, bool keep_narrow) {
   bool changed = false;
   for (const NodeId id : graph.order) {
     for (const auto& region : graph[id].regions) {
-      PTERON_ASSIGN(const bool region_changed, fold_constants(*region, catalog, evaluator));
+      PTERON_ASSIGN(const bool region_changed, fold_constants(*region, catalog, evaluator, keep_narrow));
       changed = changed || region_changed;
     }
   }
-  Folder folder(graph, evaluator);
+  Folder folder(graph, evaluator, keep_narrow);
   PTERON_ASSIGN(const bool folded, ir::rewrite(graph, catalog, [&](Builder&, NodeId id, std::vector<ValueId>& made) { return folder(id, made); }));
   return changed || folded;
 }

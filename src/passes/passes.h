@@ -65,9 +65,10 @@ Result<bool> remove_noops(ir::Graph& graph, const ir::Catalog& catalog);
 Result<bool> fold_casts_views(ir::Graph& graph, const ir::Catalog& catalog);
 
 /// Evaluates nodes whose operands are all constants that nobody writes. Views share the bytes; small results are computed now, large
-/// ones become lazy constants; results much larger than their operands are left alone.
+/// ones become lazy constants; results much larger than their operands are left alone, and so is what unpacks quantized weights (kWidens; with
+/// `keep_narrow` casts of 8-bit matrices too).
 /// Requires: functional dialect; the evaluator and the graph outlive the program's lazy constants.
-Result<bool> fold_constants(ir::Graph& graph, const ir::Catalog& catalog, const interp::Evaluator& evaluator);
+Result<bool> fold_constants(ir::Graph& graph, const ir::Catalog& catalog, const interp::Evaluator& evaluator, bool keep_narrow = false);
 
 /// Changes calls so that the kernels of the official runtime take them: index dtypes, 0-d operands, operands of another dtype than
 /// the result, empty results.

@@ -28,7 +28,7 @@ Result<bool> run_decompose(Graph& graph, const PassContext& context) {
 
 Result<bool> run_fold_constants(Graph& graph, const PassContext& context) {
   if (context.evaluator == nullptr) return false;
-  return fold_constants(graph, *context.catalog, *context.evaluator);
+  return fold_constants(graph, *context.catalog, *context.evaluator, context.keep_narrow);
 }
 
 template <Result<bool> (*fn)(Graph&, const ir::Catalog&)>

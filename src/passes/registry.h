@@ -12,6 +12,7 @@ namespace pteron::passes {
 struct PassContext {
   const ir::Catalog* catalog = nullptr;
   const interp::Evaluator* evaluator = nullptr;  ///< null: fold_constants does nothing
+  bool keep_narrow = false;                      ///< fold_constants does not cast 8-bit matrices to wider ones
   bool allow_random = false;                     ///< operators that draw random numbers are decomposed too
   HasKernel has_kernel;                          ///< decompose keeps views and operators with these kernels
   Keep avoid;                                    ///< but not nodes in a form that the profile's kernel gets wrong; null: no such

@@ -1,4 +1,5 @@
-// quantized_decomposed: quantize, dequantize and choose_qparams per tensor, channel, token, group and block, as arithmetic in float. No kernels.
+// quantized_decomposed and torchao: quantize, dequantize and choose_qparams per tensor, channel, token, group and block. Where the profile has the
+// kernels, quantizing and dequantizing in float32 become pteron::quantize and pteron::dequantize, everything else arithmetic.
 #include "ops/portable.h"
 #include "ops/quantize/affine.h"
 #include "tensor/dtype.h"
@@ -14,6 +15,14 @@ std::string_view input_name(const NodeView& n) { return n.has("w_int8") ? "w_int
 
 Status infer_quantize(InferContext& c) {
   c.add(elementwise_type(c, c.dtype("dtype", DType::kInt8), c.type("input").sizes, {"input"}));
+  return ok_status();
+}
+Status infer_quantize_blocks(InferContext& c) {
+  c.add(elementwise_type(c, c.dtype("dtype", DType::kInt8), c.type("self").sizes, {"self"}));
+  return ok_status();
+}
+Status infer_dequantize_blocks(InferContext& c) {
+  c.add(elementwise_type(c, DType::kFloat32, c.type("self").sizes, {"self"}));
   return ok_status();
 }
 DType dequantized_dtype(const NodeView& n) { return n.dtype(n.has("out_dtype") ? "out_dtype" : "output_dtype", DType::kFloat32); }
@@ -64,6 +73,51 @@ bool layout_of(Portable& f, const NodeView& n, Layout* out) {
   return true;
 }
 
+/// The parameters of pteron::quantize and pteron::dequantize have the input's rank, or rank 0: one entry per block along every dim.
+ValueId per_block(Portable& f, const NodeView& n, std::string_view name, const std::vector<Expr>& shape, ValueId input, DType number_dtype) {
+  const ValueId p = parameter(f, n, name, shape, number_dtype);
+  if (f.rank(p) == 0 || f.rank(p) == f.rank(input)) return p;
+  return dim_is(ir::numel_of(f.sizes(p)), 1) ? f.view(p, {}) : ValueId();
+}
+/// Groups of columns are blocks of the matrix as it is.
+void undo_groups(Portable& f, const NodeView& n, Layout* layout) {
+  if (!n.has("group_size")) return;
+  layout->input = n.value(input_name(n));
+  layout->shape = {f.size(layout->input, 0), floor_div(layout->shape[0], f.size(layout->input, 0))};
+}
+
+Ids kernel_quantize(Portable& f, const NodeView& n, Layout layout, bool late) {
+  undo_groups(f, n, &layout);
+  const std::string_view scale_name = n.has("scale") ? "scale" : "scales", zero_name = n.has("scale") ? "zero_point" : "zero_points";
+  if (n.is_value("quant_min") || f.dtype(layout.input) != DType::kFloat32) return {};
+  ValueId inverse;
+  if (n.is_value(scale_name)) {
+    const ValueId scale = per_block(f, n, scale_name, layout.shape, layout.input, DType::kFloat32);
+    inverse = scale.valid() ? f.to(f.unary("aten::reciprocal", scale), DType::kFloat32) : scale;
+  } else {
+    inverse = f.number(1.0 / n.number(scale_name), DType::kFloat32);
+  }
+  const ValueId zero = per_block(f, n, zero_name, layout.shape, layout.input, DType::kInt64);
+  if (!inverse.valid() || !zero.valid()) return {};
+  return {f.b.op("pteron::quantize", {layout.input, inverse, zero, n.expr("quant_min"), n.expr("quant_max"), n.dtype("dtype", DType::kInt8), f.b.boolean(late)})};
+}
+
+Ids kernel_dequantize(Portable& f, const NodeView& n, Layout layout) {
+  undo_groups(f, n, &layout);
+  const std::string_view scale_name = n.has("scale") ? "scale" : "scales", zero_name = n.has("scale") ? "zero_point" : "zero_points";
+  if (dequantized_dtype(n) != DType::kFloat32 || !is_integral(f.dtype(layout.input), false)) return {};
+  ValueId scale = per_block(f, n, scale_name, layout.shape, layout.input, DType::kFloat32);
+  if (!scale.valid()) return {};
+  scale = f.to(scale, DType::kFloat32);
+  ir::Arg zero = std::monostate();
+  if (!n.is_none(zero_name)) {
+    const ValueId point = per_block(f, n, zero_name, layout.shape, layout.input, DType::kInt64);
+    if (!point.valid()) return {};
+    zero = point;
+  }
+  return {f.b.op("pteron::dequantize", {layout.input, scale, zero})};
+}
+
 /// clamp(round(x / scale) + zero point); with tensors per token and group the zero point is added before rounding, as PyTorch does.
 Ids decompose_quantize(Builder& b, const NodeView& n) {
   Portable f(b);
@@ -71,6 +125,10 @@ Ids decompose_quantize(Builder& b, const NodeView& n) {
   if (!layout_of(f, n, &layout)) return {};
   const bool number = !n.is_value(n.has("scale") ? "scale" : "scales");
   const bool late = n.has("scale") || n.has("axis");
+  if (b.has_kernel != nullptr && b.has_kernel("pteron::quantize.out")) {
+    Ids made = kernel_quantize(f, n, layout, late);
+    if (!made.empty()) return made;
+  }
   const ValueId x = f.wide(layout.input);
   const ValueId zero = parameter(f, n, n.has("scale") ? "zero_point" : "zero_points", layout.shape, DType::kInt64);
   ValueId scaled;
@@ -93,6 +151,10 @@ Ids decompose_dequantize(Builder& b, const NodeView& n) {
   Portable f(b);
   Layout layout;
   if (!layout_of(f, n, &layout)) return {};
+  if (b.has_kernel != nullptr && b.has_kernel("pteron::dequantize.out")) {
+    Ids made = kernel_dequantize(f, n, layout);
+    if (!made.empty()) return made;
+  }
   const DType out = dequantized_dtype(n);
   const DType compute = out == DType::kFloat64 ? out : DType::kFloat32;
   ValueId x = f.to(layout.input, compute);
@@ -122,6 +184,10 @@ Ids decompose_asymmetric(Builder& b, const NodeView& n) {
 #define DEQUANTIZE(text) {.schema = "quantized_decomposed::" text " -> Tensor", .infer = infer_dequantize, .decompose = decompose_dequantize}
 #define FAKE(text, results) {.schema = "aten::" text " -> " results, .infer = infer_fake, .decompose = fake_quantize}
 constexpr OpDef kTable[] = {
+    {.schema = "pteron::quantize(Tensor self, Tensor inverse, Tensor? zero_point, int quant_min, int quant_max, ScalarType dtype, bool late) -> Tensor",
+     .infer = infer_quantize_blocks, .kernel = "pteron::quantize.out"},
+    {.schema = "pteron::dequantize(Tensor self, Tensor scale, Tensor? zero_point) -> Tensor", .infer = infer_dequantize_blocks, .kernel = "pteron::dequantize.out",
+     .flags = ir::kWidens},
     FAKE("fake_quantize_per_tensor_affine(Tensor self, float scale, int zero_point, int quant_min, int quant_max)", "Tensor"),
     FAKE("fake_quantize_per_tensor_affine.tensor_qparams(Tensor self, Tensor scale, Tensor zero_point, int quant_min, int quant_max)", "Tensor"),
     FAKE("fake_quantize_per_tensor_affine_cachemask(Tensor self, float scale, int zero_point, int quant_min, int quant_max)", "(Tensor output, Tensor mask)"),

@@ -158,6 +158,14 @@ Ids choose_affine(Builder& b, const NodeView& n) {
   return {f.to(scale, scale_dtype), f.to(point, n.dtype("zero_point_dtype", mapping == "ASYMMETRIC" ? DType::kInt32 : scale_dtype))};
 }
 
+namespace {
+/// Zero points as one entry per block along every dim; none if there are none.
+ir::Arg zero_of(Portable& f, const NodeView& n, const std::vector<Expr>& counts) {
+  if (n.is_none("zero_point") || dim_is(ir::numel_of(n.type("zero_point").sizes), 0)) return std::monostate();
+  return f.view(n.value("zero_point"), counts);
+}
+}  // namespace
+
 Ids quantize_affine(Builder& b, const NodeView& n) {
   Portable f(b);
   const ValueId input = n.value("input");
@@ -166,6 +174,10 @@ Ids quantize_affine(Builder& b, const NodeView& n) {
   const DType target = n.dtype("output_dtype", DType::kInt8);
   double low = 0, high = 0;
   value_range(n, target, &low, &high);
+  if (b.has_kernel != nullptr && b.has_kernel("pteron::quantize.out") && f.dtype(input) == DType::kFloat32 && f.dtype(n.value("scale")) == DType::kFloat32) {
+    const ValueId inverse = f.unary("aten::reciprocal", f.view(n.value("scale"), blocks.counts));
+    return {b.op("pteron::quantize", {input, inverse, zero_of(f, n, blocks.counts), Expr(static_cast<int64_t>(low)), Expr(static_cast<int64_t>(high)), target, b.boolean(true)})};
+  }
   const ValueId x = b.op("aten::reshape", {input, blocks.shape}), scale = b.op("aten::reshape", {n.value("scale"), blocks.outside});
   ValueId q = f.unary("aten::round", f.mul(x, f.unary("aten::reciprocal", scale)));
   if (!n.is_none("zero_point") && !dim_is(ir::numel_of(n.type("zero_point").sizes), 0)) q = f.add(q, b.op("aten::reshape", {n.value("zero_point"), blocks.outside}));
@@ -179,6 +191,9 @@ Ids dequantize_affine(Builder& b, const NodeView& n) {
   Blocks blocks;
   if (Status status = read_blocks(b.type(input), n.exprs("block_size"), &blocks); !status.ok()) return b.fail(std::move(status)), Ids{};
   const DType out = n.dtype("output_dtype", DType::kFloat32);
+  if (b.has_kernel != nullptr && b.has_kernel("pteron::dequantize.out") && out == DType::kFloat32 && f.dtype(n.value("scale")) == DType::kFloat32) {
+    return {b.op("pteron::dequantize", {input, f.view(n.value("scale"), blocks.counts), zero_of(f, n, blocks.counts)})};
+  }
   ValueId x = f.to(b.op("aten::reshape", {input, blocks.shape}), out);
   if (!n.is_none("zero_point")) x = f.sub(x, f.to(b.op("aten::reshape", {n.value("zero_point"), blocks.outside}), out));
   x = f.mul(x, b.op("aten::reshape", {n.value("scale"), blocks.outside}));

@@ -32,6 +32,9 @@ class CpuBackend final : public backends::Backend {
   }
 
   Result<CompiledGroup> compile(ir::Method& group, const GroupContext& context) const override {
+    PTERON_TRY(fuse_quantized(group.graph, engine_, *context.catalog).status());
+    PTERON_TRY(passes::dce(group.graph, *context.catalog).status());
+    PTERON_TRY(spell_quantized(group.graph, *context.catalog).status());
     PTERON_TRY(plain_convolutions(group.graph, *context.catalog).status());
     PTERON_TRY(fuse(group.graph, engine_).status());
     PTERON_TRY(fuse_attention(group.graph, engine_, *context.catalog).status());

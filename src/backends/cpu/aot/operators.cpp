@@ -1,4 +1,4 @@
-// The engine's own operators: schemas and inference. Kernels: backends/cpu/runtime/{linear,conv}.cpp.
+// The engine's own operators: schemas and inference. Kernels: backends/cpu/runtime/{linear,conv,quantized_linear,quantized_conv}.cpp.
 #include "backends/cpu/aot/rewrites.h"
 #include "base/str_cat.h"
 #include "ir/builder.h"
@@ -32,6 +32,20 @@ Status infer_conv2d(InferContext& c) {
   return ok_status();
 }
 
+Status infer_qlinear(InferContext& c) {
+  std::vector<Expr> sizes = c.type("x").sizes;
+  if (sizes.empty() || c.type("weight").rank() != 2) return Status(Code::kInvalidInput, "pteron_cpu::qlinear: ranks do not fit");
+  sizes.back() = c.type("weight").sizes[0];
+  c.add(c.dtype("dtype", DType::kFloat32), std::move(sizes));
+  return ok_status();
+}
+
+Status infer_qconv2d(InferContext& c) {
+  PTERON_TRY(infer_conv2d(c));
+  c.results.back().type.dtype = c.dtype("dtype", DType::kFloat32);
+  return ok_status();
+}
+
 Status infer_pointwise(InferContext& c) {
   std::vector<Expr> sizes = c.type("self").sizes;
   for (const ir::ValueId other : c.values("others")) {
@@ -60,6 +74,13 @@ constexpr ir::OpDef kRows[] = {
     {.schema = "pteron_cpu::conv2d(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, int[] stride, int[] padding, int[] dilation, int groups, "
                "str activation, float low, float high) -> Tensor",
      .infer = infer_conv2d, .kernel = "pteron_cpu::conv2d.out"},
+    {.schema = "pteron_cpu::qlinear(Tensor x, Tensor? x_scale, Tensor? x_zero, Tensor weight, Tensor scale, Tensor? bias, Tensor? residual, int bits, "
+               "float residual_scale, int residual_zero, str activation, float low, float high, float inverse, int zero, int least, int most, ScalarType dtype) -> Tensor",
+     .infer = infer_qlinear, .kernel = "pteron_cpu::qlinear.out"},
+    {.schema = "pteron_cpu::qconv2d(Tensor x, Tensor weight, Tensor scale, Tensor? bias, Tensor? residual, float x_scale, int x_zero, float residual_scale, "
+               "int residual_zero, int[] stride, int[] padding, int[] dilation, int groups, str activation, float low, float high, float inverse, int zero, int least, "
+               "int most, ScalarType dtype) -> Tensor",
+     .infer = infer_qconv2d, .kernel = "pteron_cpu::qconv2d.out"},
     {.schema = "pteron_cpu::pointwise(Tensor self, Tensor[] others, str program, ScalarType dtype) -> Tensor", .infer = infer_pointwise,
      .kernel = "pteron_cpu::pointwise.out", .flags = ir::kInPlace},
     {.schema = "pteron_cpu::attention(Tensor query, Tensor key, Tensor value, Tensor[] masks, bool causal, float? scale, bool gqa, bool zero_rows) -> Tensor",

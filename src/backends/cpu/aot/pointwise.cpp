@@ -35,6 +35,7 @@ constexpr size_t kMaxOwnCode = 4;
 constexpr size_t kMaxNodes = kMaxPointwiseCode / kMaxOwnCode;
 
 bool is_real(DType d) { return d == DType::kFloat32; }
+bool is_byte(DType d) { return d == DType::kInt8 || d == DType::kUInt8; }
 bool is_truth(DType d) { return d == DType::kBool; }
 /// Read into float without loss, or as ATen reads it into float.
 bool is_readable(DType d) { return !is_complex(d) && !is_float8(d) && d != DType::kFloat64; }
@@ -48,7 +49,7 @@ class Writer {
   static bool takes(const Graph& graph, const Node& node) {
     if (node.outputs.size() != 1 || !node.regions.empty() || graph[node.outputs[0]].kind != ir::ValueKind::kTensor) return false;
     const DType result = graph[node.outputs[0]].type.dtype;
-    if (!is_real(result) && !is_truth(result) && !is_reduced_float(result)) return false;
+    if (!is_real(result) && !is_truth(result) && !is_reduced_float(result) && !is_byte(result)) return false;
     Writer dry(graph);
     dry.dry_ = true;
     return dry.node(node);
@@ -249,6 +250,7 @@ class Writer {
     const DType from = n.type("self").dtype;
     // Wider than float on the way in or out would round twice.
     if (from == result_ || !is_readable(from)) return {};
+    if (is_byte(result_)) return is_real(from) ? write("copy", {operand("self")}) : std::string();
     if (is_truth(result_)) return is_real(from) || is_reduced_float(from) ? write("ne", {operand("self"), immediate(0)}) : std::string();
     if (is_reduced_float(result_) && !is_real(from) && !is_truth(from)) return {};
     return write("copy", {operand("self")});

@@ -10,6 +10,13 @@ namespace pteron::cpu {
 /// Rows of the engine's own operators.
 std::span<const ir::OpDef> operators();
 
+/// Products and convolutions of dequantized operands become the engine's on integers, with what follows them inside; views, max pools and
+/// joins of dequantized tensors run on the integers. `catalog` has the operators of the graph. The nodes that are not used any more stay for dce.
+Result<bool> fuse_quantized(ir::Graph& graph, const ir::Catalog& engine, const ir::Catalog& catalog);
+
+/// What is left of quantizing and dequantizing becomes arithmetic, where its parameters broadcast; fuse_pointwise() takes it from there.
+Result<bool> spell_quantized(ir::Graph& graph, const ir::Catalog& catalog);
+
 /// Convolutions of lines become ones of images, transposed ones whose windows do not overlap become products; fuse() takes it from there.
 Result<bool> plain_convolutions(ir::Graph& graph, const ir::Catalog& catalog);
 

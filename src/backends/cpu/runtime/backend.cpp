@@ -20,6 +20,8 @@ runtime::KernelTable make_table() {
   table.add(image_kernels());
   table.add(norm_kernels());
   table.add(pointwise_kernels());
+  table.add(quantized_conv_kernels());
+  table.add(quantized_linear_kernels());
   table.add(recurrent_kernels());
   return table;
 }

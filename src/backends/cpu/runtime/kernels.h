@@ -13,6 +13,8 @@ std::span<const runtime::Kernel> image_kernels();
 std::span<const runtime::Kernel> linear_kernels();
 std::span<const runtime::Kernel> norm_kernels();
 std::span<const runtime::Kernel> pointwise_kernels();
+std::span<const runtime::Kernel> quantized_conv_kernels();
+std::span<const runtime::Kernel> quantized_linear_kernels();
 std::span<const runtime::Kernel> recurrent_kernels();
 
 }  // namespace pteron::cpu

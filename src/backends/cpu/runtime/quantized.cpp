@@ -1,0 +1,153 @@
+// Row loops of products of quantized operands.
+#include "backends/cpu/runtime/quantized.h"
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/str_cat.h"
+#include "tensor/dtype.h"
+
+namespace pteron::cpu {
+namespace {
+
+int32_t sum_of(__m256i v) {
+  __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+float sum_of(__m256 v) {
+  __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+  return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
+}
+__m256i wide16(const int8_t* p) { return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+__m256i wide16(const uint8_t* p) { return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+
+template <typename T>
+int32_t dot_bytes(const T* x, const int8_t* w, int64_t depth) {
+  __m256i a = _mm256_setzero_si256(), b = a;
+  int64_t k = 0;
+  for (; k + 32 <= depth; k += 32) {
+    a = _mm256_add_epi32(a, _mm256_madd_epi16(wide16(x + k), wide16(w + k)));
+    b = _mm256_add_epi32(b, _mm256_madd_epi16(wide16(x + k + 16), wide16(w + k + 16)));
+  }
+  int32_t sum = sum_of(_mm256_add_epi32(a, b));
+  for (; k < depth; ++k) sum += static_cast<int32_t>(x[k]) * w[k];
+  return sum;
+}
+
+__m256 eight_floats(__m128i bytes) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)); }
+
+template <typename T>
+void store_levels(const QuantizedEnd& end, const float* y, int64_t count, T* out) {
+  for (int64_t j = 0; j < count; ++j) {
+    const float level = std::nearbyint(y[j] * end.inverse) + end.zero;
+    out[j] = static_cast<T>(static_cast<int32_t>(level < end.least ? end.least : level > end.most ? end.most : level));
+  }
+}
+
+template <typename T>
+void add_levels(const QuantizedEnd& end, const T* residual, int64_t count, float* y) {
+  for (int64_t j = 0; j < count; ++j) y[j] += (static_cast<float>(residual[j]) - end.residual_zero) * end.residual_scale;
+}
+
+}  // namespace
+
+bool is_result_dtype(DType d) { return d == DType::kFloat32 || d == DType::kInt8 || d == DType::kUInt8; }
+
+Status QuantizedEnd::read(std::span<runtime::Value* const> args) {
+  const std::string_view activation = args[0]->string;
+  if (activation != "none" && activation != "clamp") return Status(Code::kInvalidFile, str_cat("activation '", activation, "' of a quantized product is unknown"));
+  if (activation == "clamp") {
+    low = static_cast<float>(runtime::Unpack<double>::get(*args[1]));
+    high = static_cast<float>(runtime::Unpack<double>::get(*args[2]));
+  }
+  inverse = static_cast<float>(runtime::Unpack<double>::get(*args[3]));
+  const int64_t levels[] = {args[4]->integer, args[5]->integer, args[6]->integer};
+  dtype = runtime::Unpack<DType>::get(*args[7]);
+  if (!is_result_dtype(dtype)) return Status(Code::kInvalidFile, str_cat("a quantized product of dtype ", dtype_name(dtype)));
+  if (dtype == DType::kFloat32) return ok_status();
+  const int64_t lowest = dtype == DType::kInt8 ? -128 : 0, highest = lowest + 255;
+  if (!(inverse > 0) || std::isinf(inverse) || levels[0] < -256 || levels[0] > 256 || levels[1] < lowest || levels[2] > highest || levels[1] > levels[2]) {
+    return Status(Code::kInvalidFile, str_cat("levels of a quantized product: zero ", levels[0], ", from ", levels[1], " to ", levels[2], " in ", dtype_name(dtype)));
+  }
+  zero = static_cast<float>(levels[0]);
+  least = static_cast<float>(levels[1]);
+  most = static_cast<float>(levels[2]);
+  return ok_status();
+}
+
+Status read_residual(const runtime::Value& scale, const runtime::Value& zero, QuantizedEnd* end) {
+  if (zero.integer < -256 || zero.integer > 256) return Status(Code::kInvalidFile, str_cat("the residual's zero point is ", zero.integer));
+  end->residual_scale = static_cast<float>(runtime::Unpack<double>::get(const_cast<runtime::Value&>(scale)));
+  end->residual_zero = static_cast<float>(zero.integer);
+  return ok_status();
+}
+
+void QuantizedEnd::finish(float* y, const void* residual, DType residual_dtype, int64_t count, void* out) const {
+  if (residual != nullptr) {
+    if (residual_dtype == DType::kInt8) {
+      add_levels(*this, static_cast<const int8_t*>(residual), count, y);
+    } else if (residual_dtype == DType::kUInt8) {
+      add_levels(*this, static_cast<const uint8_t*>(residual), count, y);
+    } else {
+      for (int64_t j = 0; j < count; ++j) y[j] += static_cast<const float*>(residual)[j];
+    }
+  }
+  // NaN stays NaN, as in a clamp of floats.
+  for (int64_t j = 0; j < count; ++j) y[j] = y[j] < low ? low : y[j] > high ? high : y[j];
+  if (dtype == DType::kInt8) return store_levels(*this, y, count, static_cast<int8_t*>(out));
+  if (dtype == DType::kUInt8) return store_levels(*this, y, count, static_cast<uint8_t*>(out));
+  if (out != y) std::copy(y, y + count, static_cast<float*>(out));
+}
+
+int32_t dot(const int8_t* x, const int8_t* w, int64_t depth) { return dot_bytes(x, w, depth); }
+int32_t dot(const uint8_t* x, const int8_t* w, int64_t depth) { return dot_bytes(x, w, depth); }
+
+float dot(const float* x, const int8_t* w, int64_t depth) {
+  __m256 s[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
+  int64_t k = 0;
+  for (; k + 32 <= depth; k += 32) {
+    for (int64_t i = 0; i < 4; ++i) {
+      const __m256 values = eight_floats(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(w + k + 8 * i)));
+      s[i] = _mm256_fmadd_ps(values, _mm256_loadu_ps(x + k + 8 * i), s[i]);
+    }
+  }
+  float sum = sum_of(_mm256_add_ps(_mm256_add_ps(s[0], s[1]), _mm256_add_ps(s[2], s[3])));
+  for (; k < depth; ++k) sum += x[k] * static_cast<float>(w[k]);
+  return sum;
+}
+
+void unpack_nibbles(const uint8_t* from, int64_t count, int8_t* to) {
+  const __m128i low = _mm_set1_epi8(15), eight = _mm_set1_epi8(8);
+  int64_t k = 0;
+  for (; k + 32 <= count; k += 32) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + k / 2));
+    const __m128i even = _mm_and_si128(bytes, low), odd = _mm_and_si128(_mm_srli_epi16(bytes, 4), low);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + k), _mm_sub_epi8(_mm_unpacklo_epi8(even, odd), eight));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + k + 16), _mm_sub_epi8(_mm_unpackhi_epi8(even, odd), eight));
+  }
+  for (; k < count; ++k) to[k] = static_cast<int8_t>((from[k / 2] >> (k % 2 * 4) & 15) - 8);
+}
+
+float dot_nibbles(const float* x, const uint8_t* w, int64_t depth) {
+  const __m128i low = _mm_set1_epi8(15);
+  __m256 s[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
+  int64_t k = 0;
+  for (; k + 32 <= depth; k += 32) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(w + k / 2));
+    const __m128i even = _mm_and_si128(bytes, low), odd = _mm_and_si128(_mm_srli_epi16(bytes, 4), low);
+    const __m128i first = _mm_unpacklo_epi8(even, odd), second = _mm_unpackhi_epi8(even, odd);
+    s[0] = _mm256_fmadd_ps(eight_floats(first), _mm256_loadu_ps(x + k), s[0]);
+    s[1] = _mm256_fmadd_ps(eight_floats(_mm_srli_si128(first, 8)), _mm256_loadu_ps(x + k + 8), s[1]);
+    s[2] = _mm256_fmadd_ps(eight_floats(second), _mm256_loadu_ps(x + k + 16), s[2]);
+    s[3] = _mm256_fmadd_ps(eight_floats(_mm_srli_si128(second, 8)), _mm256_loadu_ps(x + k + 24), s[3]);
+  }
+  float sum = sum_of(_mm256_add_ps(_mm256_add_ps(s[0], s[1]), _mm256_add_ps(s[2], s[3])));
+  for (; k < depth; ++k) sum += x[k] * static_cast<float>(w[k / 2] >> (k % 2 * 4) & 15);
+  return sum;
+}
+
+}  // namespace pteron::cpu

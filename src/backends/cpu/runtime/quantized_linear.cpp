@@ -1,0 +1,359 @@
+// pteron_cpu::qlinear: x @ weight^T with constant int8 or 4-bit weights that have one scale per row and group of columns. 8-bit x are summed in
+// integers, exactly; float x meet weights that are unpacked on the way: by one row of x as they are read, for more rows a panel at a time.
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+#include "backends/cpu/runtime/kernels.h"
+#include "backends/cpu/runtime/pack.h"
+#include "backends/cpu/runtime/product.h"
+#include "backends/cpu/runtime/quantized.h"
+#include "backends/cpu/runtime/tile.h"
+#include "base/buffer.h"
+#include "base/checked_math.h"
+#include "base/str_cat.h"
+#include "ops/copy.h"
+#include "ops/elementwise.h"
+#include "tensor/dim_math.h"
+#include "tensor/dtype.h"
+#include "tensor/shape.h"
+
+namespace pteron::cpu {
+namespace {
+
+using runtime::KernelContext;
+using runtime::KernelLoad;
+using runtime::KernelState;
+using runtime::Tensor;
+using runtime::Value;
+
+/// Rows of x from which on panels of weights are unpacked for the float product.
+constexpr int64_t kPanelRows = 8;
+/// Multiplications worth a thread.
+constexpr int64_t kGrain = 1 << 17;
+/// Sums of products of 8-bit numbers up to this depth fit into 32 bits.
+constexpr int64_t kMaxDepth = 65536;
+
+// x, x_scale, x_zero, weight, scale, bias, residual, bits, residual_scale, residual_zero, activation, low, high, inverse, zero, least, most, dtype, out
+enum Position : size_t { kX, kXScale, kXZero, kWeight, kScale, kBias, kResidual, kBits, kResidualScale, kResidualZero, kEnd, kDtype = kEnd + 7, kOut };
+
+struct Weights final : KernelState {
+  Buffer sums;  ///< of integer weights [n, groups]
+};
+
+struct QLinear final : KernelState {
+  int64_t n = 0, depth = 0, groups = 1, bits = 8;
+  QuantizedEnd end;
+  std::shared_ptr<const KernelState> weights;
+  const int32_t* sums = nullptr;
+  int64_t row_bytes() const { return depth * bits / 8; }
+  int64_t group() const { return depth / groups; }
+};
+
+bool is_byte(DType d) { return d == DType::kInt8 || d == DType::kUInt8; }
+bool is_dense(const Tensor& t) {
+  int64_t expected = 1;
+  for (int d = t.rank(); d-- > 0;) {
+    if (t.size(d) != 1 && t.stride(d) != expected) return false;
+    expected *= t.size(d);
+  }
+  return true;
+}
+
+Status read_linear(std::span<Value* const> args, QLinear* q) {
+  const Tensor &w = args[kWeight]->tensor, &s = args[kScale]->tensor;
+  const int64_t bits = args[kBits]->integer;
+  const DType stored = bits == 4 ? DType::kUInt8 : DType::kInt8;
+  if ((bits != 8 && bits != 4) || !w.read_only || w.rank() != 2 || w.dtype() != stored || w.numel() == 0 || !is_dense(w)) {
+    return Status(Code::kInvalidFile, str_cat("qlinear: the weight must be a row-major constant of rank 2 with 8 or 4 bits, found ", dtype_name(w.dtype()), " ", shape_text(w.sizes()),
+                                              " with ", bits, " bits"));
+  }
+  q->bits = bits;
+  q->n = w.size(0);
+  q->depth = w.size(1) * 8 / bits;
+  if (!s.read_only || s.rank() != 2 || s.dtype() != DType::kFloat32 || s.size(0) != q->n || s.size(1) < 1 || q->depth % s.size(1) != 0 || !is_dense(s)) {
+    return Status(Code::kInvalidFile, str_cat("qlinear: scales ", dtype_name(s.dtype()), " ", shape_text(s.sizes()), " of a weight [", q->n, ", ", q->depth, "]"));
+  }
+  q->groups = s.size(1);
+  if (q->group() > kMaxDepth || (bits == 4 && q->group() % 2 != 0)) return Status(Code::kInvalidFile, str_cat("qlinear: groups of ", q->group(), " columns"));
+  const Tensor* bias = runtime::Unpack<const Tensor*>::get(*args[kBias]);
+  if (bias != nullptr && !(bias->read_only && bias->rank() == 1 && bias->size(0) == q->n && bias->dtype() == DType::kFloat32 && is_dense(*bias))) {
+    return Status(Code::kInvalidFile, str_cat("qlinear: the bias must be a float32 constant [", q->n, "], found ", dtype_name(bias->dtype()), " ", shape_text(bias->sizes())));
+  }
+  PTERON_TRY(read_residual(*args[kResidualScale], *args[kResidualZero], &q->end));
+  return q->end.read(args.subspan(kEnd, 8));
+}
+
+/// One row of integer weights; 4-bit ones are unpacked to `memory`.
+const int8_t* weight_row(const QLinear& q, const Tensor& w, int64_t row, int8_t* memory) {
+  const std::byte* from = w.as<std::byte>() + row * q.row_bytes();
+  if (q.bits == 8) return reinterpret_cast<const int8_t*>(from);
+  unpack_nibbles(reinterpret_cast<const uint8_t*>(from), q.depth, memory);
+  return memory;
+}
+
+Result<std::shared_ptr<const KernelState>> sum_weights(const QLinear& q, const Tensor& w) {
+  auto made = std::make_shared<Weights>();
+  PTERON_ASSIGN(made->sums, Buffer::create(static_cast<size_t>(q.n * q.groups) * sizeof(int32_t)));
+  PTERON_ASSIGN(Buffer unpacked, Buffer::create(static_cast<size_t>(q.depth)));
+  auto* sums = reinterpret_cast<int32_t*>(made->sums.data());
+  for (int64_t j = 0; j < q.n; ++j) {
+    const int8_t* row = weight_row(q, w, j, reinterpret_cast<int8_t*>(unpacked.data()));
+    for (int64_t g = 0; g < q.groups; ++g, ++sums) {
+      *sums = 0;
+      for (int64_t k = 0; k < q.group(); ++k) *sums += row[g * q.group() + k];
+    }
+  }
+  return std::shared_ptr<const KernelState>(std::move(made));
+}
+
+Result<std::shared_ptr<const KernelState>> prepare(const KernelLoad& load, std::span<Value* const> args) {
+  auto made = std::make_shared<QLinear>();
+  PTERON_TRY(read_linear(args, made.get()));
+  if (args[kXScale]->tag == runtime::Tag::kTensor) {
+    const Tensor& w = args[kWeight]->tensor;
+    const std::string key = str_cat("qlinear/", reinterpret_cast<uintptr_t>(w.view.data), "/", shape_text(w.sizes()), "/", made->groups, "/", made->bits);
+    PTERON_ASSIGN(made->weights, load.cache->find_or_make(key, [&] { return sum_weights(*made, w); }));
+    made->sums = reinterpret_cast<const int32_t*>(static_cast<const Weights*>(made->weights.get())->sums.data());
+  }
+  return std::shared_ptr<const KernelState>(std::move(made));
+}
+
+size_t padded(int64_t count, size_t bytes) { return align_up(static_cast<size_t>(std::max<int64_t>(count, 0)) * bytes, uint64_t{64}); }
+
+size_t workspace(std::span<Value* const> args) {
+  const Tensor &x = args[kX]->tensor, &out = args[kOut]->tensor;
+  // Dense copies of x, the residual and the result, the sums, parameters of rows, and x's sums over groups.
+  const int64_t rows = x.rank() > 0 && x.size(x.rank() - 1) > 0 ? x.numel() / x.size(x.rank() - 1) : 0;
+  const Tensor& s = args[kScale]->tensor;
+  return padded(x.numel(), dtype_size(x.dtype())) + 3 * padded(out.numel(), sizeof(float)) + 2 * padded(rows, sizeof(float)) +
+         padded(rows * (s.rank() == 2 ? s.size(1) : 0), sizeof(float));
+}
+
+/// What one call reads and writes, densely.
+struct Call {
+  const QLinear* q = nullptr;
+  const Tensor* w = nullptr;
+  const void* x = nullptr;
+  DType x_dtype = DType::kFloat32;
+  const float* scales = nullptr;
+  const float* bias = nullptr;
+  const float* x_scale = nullptr;  ///< one per row
+  const float* x_zero = nullptr;
+  const float* x_sums = nullptr;   ///< [rows, groups], of float x and 4-bit weights
+  int64_t rows = 0;
+  float* y = nullptr;              ///< [rows, n] sums
+};
+
+template <typename T>
+void integer_columns(const Call& c, int64_t first, int64_t last) {
+  const QLinear& q = *c.q;
+  const T* x = static_cast<const T*>(c.x);
+  int8_t memory[kMaxDepth];
+  for (int64_t j = first; j < last; ++j) {
+    const bool whole = q.bits == 8 || q.depth <= kMaxDepth;
+    const int8_t* row = whole ? weight_row(q, *c.w, j, memory) : nullptr;
+    for (int64_t i = 0; i < c.rows; ++i) {
+      float y = 0;
+      const auto zero = static_cast<int32_t>(c.x_zero[i]);
+      for (int64_t g = 0; g < q.groups; ++g) {
+        const int8_t* from = row != nullptr ? row + g * q.group() : memory;
+        if (row == nullptr) unpack_nibbles(c.w->as<uint8_t>() + j * q.row_bytes() + g * q.group() / 2, q.group(), memory);
+        const int32_t sum = dot(x + i * q.depth + g * q.group(), from, q.group()) - zero * q.sums[j * q.groups + g];
+        y += static_cast<float>(sum) * c.scales[j * q.groups + g];
+      }
+      c.y[i * q.n + j] = y * c.x_scale[i];
+    }
+  }
+}
+
+/// Columns of float sums, weight by weight.
+void float_columns(const Call& c, int64_t first, int64_t last) {
+  const QLinear& q = *c.q;
+  const float* x = static_cast<const float*>(c.x);
+  for (int64_t j = first; j < last; ++j) {
+    const std::byte* row = c.w->as<std::byte>() + j * q.row_bytes();
+    for (int64_t i = 0; i < c.rows; ++i) {
+      float y = 0;
+      for (int64_t g = 0; g < q.groups; ++g) {
+        const float* from = x + i * q.depth + g * q.group();
+        const std::byte* weights = row + g * q.group() * q.bits / 8;
+        const float sum = q.bits == 8 ? dot(from, reinterpret_cast<const int8_t*>(weights), q.group())
+                                      : dot_nibbles(from, reinterpret_cast<const uint8_t*>(weights), q.group()) - 8 * c.x_sums[i * q.groups + g];
+        y += sum * c.scales[j * q.groups + g];
+      }
+      c.y[i * q.n + j] = y;
+    }
+  }
+}
+
+/// The weights of rows [first, last) as floats in one panel.
+Status unpack_panel(const Call& c, int64_t first, int64_t last, float* rows, PackedMatrix* panel, const PanelPacker& packer) {
+  const QLinear& q = *c.q;
+  int8_t memory[512];
+  for (int64_t j = first; j < last; ++j) {
+    const std::byte* from = c.w->as<std::byte>() + j * q.row_bytes();
+    float* to = rows + (j - first) * q.depth;
+    for (int64_t g = 0; g < q.groups; ++g) {
+      const float scale = c.scales[j * q.groups + g];
+      for (int64_t k = g * q.group(), end = k + q.group(); k < end;) {
+        const int64_t count = std::min<int64_t>(end - k, 512);
+        const int8_t* weights = reinterpret_cast<const int8_t*>(from) + k;
+        if (q.bits == 4) {
+          unpack_nibbles(reinterpret_cast<const uint8_t*>(from) + k / 2, count, memory);
+          weights = memory;
+        }
+        for (int64_t i = 0; i < count; ++i) to[k + i] = static_cast<float>(weights[i]) * scale;
+        k += count;
+      }
+    }
+  }
+  const int64_t width = tile_set().columns;
+  packer.pack(rows, q.depth, last - first, panel->is_half(0) ? width / 2 : width, panel->panel(0));
+  return ok_status();
+}
+
+/// Panels [first, last) of float sums for all rows.
+Status float_panels(const Call& c, int64_t first, int64_t last) {
+  const QLinear& q = *c.q;
+  const int64_t width = tile_set().columns;
+  PTERON_ASSIGN(Buffer rows, Buffer::create(static_cast<size_t>(width * q.depth) * sizeof(float)));
+  std::vector<int64_t> offsets(static_cast<size_t>(q.depth));
+  for (size_t k = 0; k < offsets.size(); ++k) offsets[k] = static_cast<int64_t>(k);
+  const PanelPacker packer(offsets);
+  for (int64_t p = first; p < last; ++p) {
+    const int64_t begin = p * width, end = std::min(q.n, begin + width);
+    PTERON_ASSIGN(const std::shared_ptr<PackedMatrix> panel, PackedMatrix::create(end - begin, q.depth));
+    PTERON_TRY(unpack_panel(c, begin, end, reinterpret_cast<float*>(rows.data()), panel.get(), packer));
+    for (int64_t row = 0; row < c.rows; row += kMaxBlockRows) {
+      const EvenRows source{static_cast<const float*>(c.x) + row * q.depth, q.depth};
+      Product product;
+      product.weights = panel.get();
+      product.rows = std::min(kMaxBlockRows, c.rows - row);
+      product.rows_of = EvenRows::get;
+      product.context = &source;
+      product.c = c.y + row * q.n + begin;
+      product.c_row = q.n;
+      run_panels(product, 0, 1);
+    }
+  }
+  return ok_status();
+}
+
+Status run_sums(const Call& c, ThreadPool& pool) {
+  const QLinear& q = *c.q;
+  const int64_t column_work = std::max<int64_t>(c.rows * q.depth, 1), grain = std::max<int64_t>(kGrain / column_work, 1);
+  if (c.x_dtype != DType::kFloat32) {
+    pool.parallel_for(q.n, grain, [&](int64_t first, int64_t last) {
+      if (c.x_dtype == DType::kInt8) return integer_columns<int8_t>(c, first, last);
+      integer_columns<uint8_t>(c, first, last);
+    });
+    return ok_status();
+  }
+  if (c.rows < kPanelRows) {
+    pool.parallel_for(q.n, grain, [&](int64_t first, int64_t last) { float_columns(c, first, last); });
+    return ok_status();
+  }
+  std::mutex mutex;
+  Status status;
+  pool.parallel_for(ceil_div(q.n, int64_t{tile_set().columns}), std::max<int64_t>(grain / tile_set().columns, 1), [&](int64_t first, int64_t last) {
+    Status part = float_panels(c, first, last);
+    if (part.ok()) return;
+    const std::lock_guard lock(mutex);
+    status = std::move(part);
+  });
+  return status;
+}
+
+/// A parameter as one float per row: as many entries as rows, or one for all.
+Status row_values(const Tensor* t, const char* name, int64_t rows, float missing, float* to) {
+  if (t == nullptr) {
+    std::fill(to, to + rows, missing);
+    return ok_status();
+  }
+  if (t->numel() != 1 && t->numel() != rows) return Status(Code::kInvalidInput, str_cat("qlinear: ", name, " ", shape_text(t->sizes()), " for ", rows, " rows"));
+  const ops::ConvertFn convert = ops::find_convert(t->dtype(), DType::kFloat32);
+  if (convert == nullptr || is_complex(t->dtype()) || !is_dense(*t)) return Status(Code::kUnsupported, str_cat("qlinear: ", name, " of dtype ", dtype_name(t->dtype())));
+  convert(t->numel(), t->view.data, to);
+  if (t->numel() == 1) std::fill(to, to + rows, to[0]);
+  return ok_status();
+}
+
+/// The tensor's elements one after the other, copied to `scratch` if they do not lie so.
+Result<const void*> dense_in(KernelContext& context, const Tensor& t, std::byte* scratch) {
+  if (is_dense(t)) return static_cast<const void*>(t.view.data);
+  PTERON_TRY(ops::copy_tensor(context, t.view, make_contiguous_view(t.dtype(), t.sizes(), scratch)));
+  return static_cast<const void*>(scratch);
+}
+
+Status qlinear_out(KernelContext& context, const Tensor& x, const Tensor* x_scale, const Tensor* x_zero, const Tensor& weight, const Tensor& scale, const Tensor* bias,
+                   const Tensor* residual, int64_t, double, int64_t, std::string_view, double, double, double, int64_t, int64_t, int64_t, DType, Tensor& out) {
+  const QLinear& q = *static_cast<const QLinear*>(context.state);
+  const bool integers = q.sums != nullptr;
+  if (x.rank() < 1 || x.size(x.rank() - 1) != q.depth || (integers ? !is_byte(x.dtype()) : x.dtype() != DType::kFloat32) || out.dtype() != q.end.dtype) {
+    return Status(Code::kInvalidInput, str_cat("qlinear: input ", dtype_name(x.dtype()), " ", shape_text(x.sizes()), ", expected ", integers ? "int8 or uint8" : "float32", " [..., ", q.depth, "]"));
+  }
+  Sizes sizes(x.sizes());
+  sizes.back() = q.n;
+  PTERON_TRY(resize(out, sizes));
+  if (out.numel() == 0) return ok_status();
+  if (residual != nullptr && (!is_result_dtype(residual->dtype()) || !std::ranges::equal(residual->sizes(), std::span<const int64_t>(sizes)))) {
+    return Status(Code::kInvalidInput, str_cat("qlinear: residual ", dtype_name(residual->dtype()), " ", shape_text(residual->sizes())));
+  }
+  std::byte* scratch = context.scratch.data();
+  const auto take = [&](int64_t count, size_t bytes) {
+    std::byte* at = scratch;
+    scratch += padded(count, bytes);
+    return at;
+  };
+  Call c;
+  c.q = &q;
+  c.w = &weight;
+  c.rows = out.numel() / q.n;
+  c.x_dtype = x.dtype();
+  PTERON_ASSIGN(c.x, dense_in(context, x, take(x.numel(), dtype_size(x.dtype()))));
+  c.scales = scale.as<float>();
+  c.bias = bias != nullptr ? bias->as<float>() : nullptr;
+  c.y = reinterpret_cast<float*>(take(out.numel(), sizeof(float)));
+  const void* added = nullptr;
+  if (residual != nullptr) {
+    PTERON_ASSIGN(added, dense_in(context, *residual, take(out.numel(), sizeof(float))));
+  }
+  std::byte* result = is_dense(out) ? out.as<std::byte>() : take(out.numel(), sizeof(float));
+  if (integers) {
+    float* by = reinterpret_cast<float*>(take(c.rows, sizeof(float)));
+    float* zero = reinterpret_cast<float*>(take(c.rows, sizeof(float)));
+    PTERON_TRY(row_values(x_scale, "x_scale", c.rows, 1, by));
+    PTERON_TRY(row_values(x_zero, "x_zero", c.rows, 0, zero));
+    c.x_scale = by;
+    c.x_zero = zero;
+  } else if (q.bits == 4 && c.rows < kPanelRows) {
+    float* sums = reinterpret_cast<float*>(take(c.rows * q.groups, sizeof(float)));
+    for (int64_t i = 0; i < c.rows * q.groups; ++i) {
+      const float* from = static_cast<const float*>(c.x) + i * q.group();
+      sums[i] = 0;
+      for (int64_t k = 0; k < q.group(); ++k) sums[i] += from[k];
+    }
+    c.x_sums = sums;
+  }
+  PTERON_TRY(run_sums(c, *context.pool));
+  const auto out_bytes = static_cast<int64_t>(dtype_size(out.dtype()));
+  const auto added_bytes = residual != nullptr ? static_cast<int64_t>(dtype_size(residual->dtype())) : 0;
+  context.pool->parallel_for(c.rows, std::max<int64_t>(32768 / q.n, 1), [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      float* y = c.y + i * q.n;
+      for (int64_t j = 0; c.bias != nullptr && j < q.n; ++j) y[j] += c.bias[j];
+      const std::byte* from = added != nullptr ? static_cast<const std::byte*>(added) + i * q.n * added_bytes : nullptr;
+      q.end.finish(y, from, residual != nullptr ? residual->dtype() : DType::kFloat32, q.n, result + i * q.n * out_bytes);
+    }
+  });
+  return result == out.as<std::byte>() ? ok_status() : ops::copy_tensor(context, make_contiguous_view(out.dtype(), sizes, result), out.view);
+}
+
+constexpr runtime::Kernel kRows[] = {{"pteron_cpu::qlinear.out", PTERON_KERNEL(qlinear_out), workspace, prepare}};
+
+}  // namespace
+
+std::span<const runtime::Kernel> quantized_linear_kernels() { return kRows; }
+
+}  // namespace pteron::cpu
