@@ -48,6 +48,52 @@ void store_levels(const QuantizedEnd& end, const float* y, int64_t count, T* out
   }
 }
 
+/// Eight bytes as float.
+__m256 eight_levels(const void* from, DType dtype) {
+  const __m128i bytes = _mm_loadl_epi64(static_cast<const __m128i*>(from));
+  return _mm256_cvtepi32_ps(dtype == DType::kInt8 ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes));
+}
+
+/// What a row's results are made of.
+struct Sums {
+  const int32_t* sums = nullptr;
+  const float* factors = nullptr;
+  const float* bias = nullptr;      ///< may be null
+  const void* residual = nullptr;   ///< may be null
+  DType residual_dtype = DType::kFloat32;
+};
+/// Eight results from `j` on, in float.
+__m256 eight_results(const QuantizedEnd& end, const Sums& s, int64_t j) {
+  __m256 y = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(s.sums + j))), _mm256_loadu_ps(s.factors + j));
+  if (s.bias != nullptr) y = _mm256_add_ps(y, _mm256_loadu_ps(s.bias + j));
+  if (s.residual != nullptr && s.residual_dtype == DType::kFloat32) y = _mm256_add_ps(y, _mm256_loadu_ps(static_cast<const float*>(s.residual) + j));
+  if (s.residual != nullptr && s.residual_dtype != DType::kFloat32) {
+    const __m256 levels = eight_levels(static_cast<const uint8_t*>(s.residual) + j, s.residual_dtype);
+    y = _mm256_add_ps(y, _mm256_mul_ps(_mm256_sub_ps(levels, _mm256_set1_ps(end.residual_zero)), _mm256_set1_ps(end.residual_scale)));
+  }
+  return _mm256_min_ps(_mm256_set1_ps(end.high), _mm256_max_ps(_mm256_set1_ps(end.low), y));
+}
+/// Levels of eight results, clamped, as int32.
+__m256i level_vector(const QuantizedEnd& end, __m256 y) {
+  y = _mm256_round_ps(_mm256_mul_ps(y, _mm256_set1_ps(end.inverse)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  y = _mm256_add_ps(y, _mm256_set1_ps(end.zero));
+  return _mm256_cvttps_epi32(_mm256_min_ps(_mm256_set1_ps(end.most), _mm256_max_ps(_mm256_set1_ps(end.least), y)));
+}
+/// Sixteen results at a time; bytes of int8 and uint8 are the same, levels are in range.
+void store_sums(const QuantizedEnd& end, const Sums& s, int64_t count, void* out) {
+  const __m256i low_bytes = _mm256_set1_epi16(255);
+  for (int64_t j = 0; j < count; j += 16) {
+    const __m256 y = eight_results(end, s, j), z = eight_results(end, s, j + 8);
+    if (end.dtype == DType::kFloat32) {
+      _mm256_storeu_ps(static_cast<float*>(out) + j, y);
+      _mm256_storeu_ps(static_cast<float*>(out) + j + 8, z);
+      continue;
+    }
+    const __m256i words = _mm256_and_si256(_mm256_permute4x64_epi64(_mm256_packs_epi32(level_vector(end, y), level_vector(end, z)), 0xd8), low_bytes);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(static_cast<uint8_t*>(out) + j), _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+  }
+}
+
 template <typename T>
 void add_levels(const QuantizedEnd& end, const T* residual, int64_t count, float* y) {
   for (int64_t j = 0; j < count; ++j) y[j] += (static_cast<float>(residual[j]) - end.residual_zero) * end.residual_scale;
@@ -101,6 +147,14 @@ void QuantizedEnd::finish(float* y, const void* residual, DType residual_dtype, 
   if (dtype == DType::kInt8) return store_levels(*this, y, count, static_cast<int8_t*>(out));
   if (dtype == DType::kUInt8) return store_levels(*this, y, count, static_cast<uint8_t*>(out));
   if (out != y) std::copy(y, y + count, static_cast<float*>(out));
+}
+
+void QuantizedEnd::finish_sums(const int32_t* sums, const float* factors, const float* bias, const void* residual, DType residual_dtype, int64_t count, void* out) const {
+  if (count % 16 == 0) return store_sums(*this, {sums, factors, bias, residual, residual_dtype}, count, out);
+  float y[64];
+  for (int64_t j = 0; j < count; ++j) y[j] = static_cast<float>(sums[j]) * factors[j];
+  for (int64_t j = 0; bias != nullptr && j < count; ++j) y[j] += bias[j];
+  finish(y, residual, residual_dtype, count, out);
 }
 
 int32_t dot(const int8_t* x, const int8_t* w, int64_t depth) { return dot_bytes(x, w, depth); }

@@ -20,9 +20,11 @@ struct QuantizedEnd {
   /// Arguments as the operators list them: activation, low, high, inverse, zero, least, most, dtype. Errors: kInvalidFile.
   Status read(std::span<runtime::Value* const> args);
   /// y[j] + residual (null: none) to `out`, for one row of `count` results. y is overwritten.
+  /// The same for y[j] = sums[j] * factors[j] + bias[j]; the bias may be null. Requires: count <= 64.
+  void finish_sums(const int32_t* sums, const float* factors, const float* bias, const void* residual, DType residual_dtype, int64_t count, void* out) const;
   void finish(float* y, const void* residual, DType residual_dtype, int64_t count, void* out) const;
 };
-/// Places of the residual's parameters. Errors: kInvalidFile.
+/// Reads the residual's parameters. Errors: kInvalidFile.
 Status read_residual(const runtime::Value& scale, const runtime::Value& zero, QuantizedEnd* end);
 
 /// True for float32, int8, uint8.

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <vector>
 
 #include "backends/cpu/runtime/kernels.h"
+#include "backends/cpu/runtime/narrow_product.h"
 #include "backends/cpu/runtime/quantized.h"
 #include "base/buffer.h"
 #include "base/checked_math.h"
@@ -35,23 +37,24 @@ constexpr int64_t kGrain = 1 << 17;
 // zero, least, most, dtype, out
 enum Position : size_t { kX, kWeight, kScale, kBias, kResidual, kXScale, kXZero, kResidualScale, kResidualZero, kStride, kPadding, kDilation, kGroups, kEnd, kDtype = kEnd + 7, kOut };
 
-/// Weights in the order in which windows lie: dense ones [out_channels][taps][channels of a group], depthwise ones [taps][channels].
+/// What packing makes: matrices of groups for dense ones, [taps][channels] for depthwise ones.
 struct Weights final : KernelState {
-  Buffer bytes;
-  Buffer sums;     ///< of each output channel's weights, int32
+  std::vector<std::shared_ptr<const NarrowMatrix>> groups;
+  Buffer bytes;    ///< depthwise
+  Buffer sums;     ///< depthwise: of each channel's weights, int32
   Buffer factors;  ///< x_scale * scale, float
 };
 
 struct QConv final : KernelState {
-  std::shared_ptr<const KernelState> weights;
+  std::shared_ptr<const KernelState> weights, work;
   QuantizedEnd end;
   int64_t channels = 0, out_channels = 0, groups = 1, x_zero = 0;
   int64_t kernel[2], stride[2], padding[2], dilation[2];
   bool depthwise = false;
-  const int8_t* bytes = nullptr;
-  const int32_t* sums = nullptr;
   const float* factors = nullptr;
   const float* bias = nullptr;
+
+  const Weights& packed() const { return *static_cast<const Weights*>(weights.get()); }
 
   int64_t taps() const { return kernel[0] * kernel[1]; }
   int64_t depth() const { return channels / groups * taps(); }
@@ -102,24 +105,38 @@ Status read_conv(std::span<Value* const> args, QConv* conv) {
   return conv->end.read(args.subspan(kEnd, 8));
 }
 
-Result<std::shared_ptr<const KernelState>> pack(const QConv& conv, const Tensor& w, const Tensor& scale, float x_scale) {
-  auto made = std::make_shared<Weights>();
-  const int64_t n = conv.out_channels, inner = w.size(1), taps = conv.taps();
+Status pack_depthwise(const QConv& conv, const Tensor& w, Weights* made) {
+  const int64_t n = conv.out_channels;
   PTERON_ASSIGN(made->bytes, Buffer::create(static_cast<size_t>(w.numel())));
-  PTERON_ASSIGN(made->sums, Buffer::create(static_cast<size_t>(n) * sizeof(int32_t)));
-  PTERON_ASSIGN(made->factors, Buffer::create(static_cast<size_t>(n) * sizeof(float)));
-  auto* bytes = reinterpret_cast<int8_t*>(made->bytes.data());
+  PTERON_ASSIGN(made->sums, Buffer::create_zeroed(static_cast<size_t>(n) * sizeof(int32_t)));
   for (int64_t j = 0; j < n; ++j) {
-    int32_t sum = 0;
-    for (int64_t t = 0; t < taps; ++t) {
-      for (int64_t c = 0; c < inner; ++c) {
-        const int8_t value = w.as<int8_t>()[j * w.stride(0) + c * w.stride(1) + t / w.size(3) * w.stride(2) + t % w.size(3) * w.stride(3)];
-        bytes[conv.depthwise ? t * n + j : (j * taps + t) * inner + c] = value;
-        sum += value;
-      }
+    for (int64_t t = 0; t < conv.taps(); ++t) {
+      const int8_t value = w.as<int8_t>()[j * w.stride(0) + t / w.size(3) * w.stride(2) + t % w.size(3) * w.stride(3)];
+      reinterpret_cast<int8_t*>(made->bytes.data())[t * n + j] = value;
+      reinterpret_cast<int32_t*>(made->sums.data())[j] += value;
     }
-    reinterpret_cast<int32_t*>(made->sums.data())[j] = sum;
-    reinterpret_cast<float*>(made->factors.data())[j] = scale.as<float>()[j] * x_scale;
+  }
+  return ok_status();
+}
+
+Result<std::shared_ptr<const KernelState>> pack(const QConv& conv, const Tensor& w, const Tensor& scale, float x_scale, ThreadPool& pool) {
+  auto made = std::make_shared<Weights>();
+  const int64_t n = conv.out_channels, columns = n / conv.groups;
+  PTERON_ASSIGN(made->factors, Buffer::create(static_cast<size_t>(n) * sizeof(float)));
+  for (int64_t j = 0; j < n; ++j) reinterpret_cast<float*>(made->factors.data())[j] = scale.as<float>()[j] * x_scale;
+  if (conv.depthwise) {
+    PTERON_TRY(pack_depthwise(conv, w, made.get()));
+    return std::shared_ptr<const KernelState>(std::move(made));
+  }
+  std::vector<int64_t> offsets;
+  for (int64_t y = 0; y < w.size(2); ++y) {
+    for (int64_t x = 0; x < w.size(3); ++x) {
+      for (int64_t c = 0; c < w.size(1); ++c) offsets.push_back(y * w.stride(2) + x * w.stride(3) + c * w.stride(1));
+    }
+  }
+  for (int64_t g = 0; g < conv.groups; ++g) {
+    PTERON_ASSIGN(auto matrix, NarrowMatrix::make(NarrowKind::kInt8, w.as<int8_t>() + g * columns * w.stride(0), columns, w.stride(0), offsets, nullptr, 0, pool));
+    made->groups.push_back(std::move(matrix));
   }
   return std::shared_ptr<const KernelState>(std::move(made));
 }
@@ -131,11 +148,9 @@ Result<std::shared_ptr<const KernelState>> prepare(const KernelLoad& load, std::
   const auto x_scale = static_cast<float>(runtime::Unpack<double>::get(*args[kXScale]));
   const std::string key = str_cat("qconv2d/", reinterpret_cast<uintptr_t>(w.view.data), "/", shape_text(w.sizes()), "/", shape_text(w.strides()), "/",
                                   reinterpret_cast<uintptr_t>(scale.view.data), "/", conv->groups, "/", std::bit_cast<uint32_t>(x_scale));
-  PTERON_ASSIGN(conv->weights, load.cache->find_or_make(key, [&] { return pack(*conv, w, scale, x_scale); }));
-  const auto& weights = *static_cast<const Weights*>(conv->weights.get());
-  conv->bytes = reinterpret_cast<const int8_t*>(weights.bytes.data());
-  conv->sums = reinterpret_cast<const int32_t*>(weights.sums.data());
-  conv->factors = reinterpret_cast<const float*>(weights.factors.data());
+  PTERON_ASSIGN(conv->weights, load.cache->find_or_make(key, [&] { return pack(*conv, w, scale, x_scale, *load.pool); }));
+  conv->factors = reinterpret_cast<const float*>(conv->packed().factors.data());
+  PTERON_ASSIGN(conv->work, WorkBuffers::shared(*load.cache));
   return std::shared_ptr<const KernelState>(std::move(conv));
 }
 
@@ -184,51 +199,98 @@ struct Image {
   int64_t height = 0, width = 0;     ///< of the output
 };
 
-/// Sums of one output pixel, for all channels.
-template <typename T>
-void dense_pixel(const QConv& conv, const uint8_t* window, int64_t row, T* gathered, int32_t* sums) {
-  const int64_t inner = conv.channels / conv.groups, per_group = conv.out_channels / conv.groups, depth = conv.depth();
+/// Windows of a padded image, output pixel by output pixel.
+struct Windows {
+  const uint8_t* data = nullptr;
+  int64_t step_y = 0, step_x = 0, width = 0;
+  static void get(const void* context, int64_t first, int64_t count, const std::byte** out) {
+    const Windows& w = *static_cast<const Windows*>(context);
+    int64_t x = first % w.width, y = first / w.width;
+    for (int64_t i = 0; i < count; ++i) {
+      out[i] = reinterpret_cast<const std::byte*>(w.data + y * w.step_y + x * w.step_x);
+      if (++x < w.width) continue;
+      x = 0;
+      ++y;
+    }
+  }
+};
+
+/// Where parts of one group's product go.
+struct Target {
+  const QConv* conv = nullptr;
+  const Image* image = nullptr;
+  int64_t first = 0;  ///< output channel
+  static void store(const void* context, const NarrowResult& part) {
+    const Target& t = *static_cast<const Target*>(context);
+    const QConv& conv = *t.conv;
+    const int64_t channel = t.first + part.column;
+    const auto out_bytes = static_cast<int64_t>(dtype_size(conv.end.dtype)), residual_bytes = static_cast<int64_t>(dtype_size(t.image->residual_dtype));
+    for (int64_t r = 0; r < part.rows; ++r) {
+      const int64_t at = (part.row + r) * conv.out_channels + channel;
+      const std::byte* residual = t.image->residual != nullptr ? t.image->residual + at * residual_bytes : nullptr;
+      conv.end.finish_sums(static_cast<const int32_t*>(part.values) + r * kNarrowResultRow, conv.factors + channel, conv.bias != nullptr ? conv.bias + channel : nullptr, residual,
+                           t.image->residual_dtype, part.columns, t.image->out + at * out_bytes);
+    }
+  }
+};
+
+Status run_dense(KernelContext& context, const QConv& conv, DType dtype, const Image& image) {
+  int64_t steps[kMaxTaps];
+  const int64_t inner = conv.channels / conv.groups;
+  NarrowProduct p;
+  if (conv.groups == 1 && conv.dilation[1] == 1) {  // taps of a kernel row lie next to each other
+    p.taps = conv.kernel[0];
+    for (int64_t t = 0; t < p.taps; ++t) steps[t] = conv.dilation[0] * image.row;
+  } else {
+    p.taps = conv.taps();
+    const int64_t step_x = conv.dilation[1] * conv.channels;
+    for (int64_t t = 0; t < p.taps; ++t) steps[t] = (t + 1) % conv.kernel[1] != 0 ? step_x : conv.dilation[0] * image.row - (conv.kernel[1] - 1) * step_x;
+  }
+  p.steps = steps;
+  p.type = dtype;
+  p.rows = image.height * image.width;
+  p.rows_of = Windows::get;
+  p.zero_point = static_cast<int32_t>(conv.x_zero);
+  p.store = Target::store;
+  p.work = static_cast<const WorkBuffers*>(conv.work.get());
   for (int64_t g = 0; g < conv.groups; ++g) {
-    T* to = gathered;
-    for (int64_t ky = 0; ky < conv.kernel[0]; ++ky) {
-      for (int64_t kx = 0; kx < conv.kernel[1]; ++kx, to += inner) {
-        std::memcpy(to, window + ky * conv.dilation[0] * row + kx * conv.dilation[1] * conv.channels + g * inner, static_cast<size_t>(inner));
-      }
-    }
-    for (int64_t j = g * per_group; j < (g + 1) * per_group; ++j) sums[j] = dot(gathered, conv.bytes + j * depth, depth);
+    const Windows windows{image.x + g * inner, conv.stride[0] * image.row, conv.stride[1] * conv.channels, image.width};
+    const Target target{&conv, &image, g * (conv.out_channels / conv.groups)};
+    p.context = &windows;
+    p.store_context = &target;
+    p.weights = conv.packed().groups[static_cast<size_t>(g)].get();
+    PTERON_TRY(run_narrow_product(p, *context.pool));
   }
-}
-template <typename T>
-void depthwise_pixel(const QConv& conv, const uint8_t* window, int64_t row, int32_t* sums) {
-  const int64_t channels = conv.channels;
-  std::fill(sums, sums + channels, 0);
-  const int8_t* w = conv.bytes;
-  for (int64_t ky = 0; ky < conv.kernel[0]; ++ky) {
-    for (int64_t kx = 0; kx < conv.kernel[1]; ++kx, w += channels) {
-      const T* x = reinterpret_cast<const T*>(window + ky * conv.dilation[0] * row + kx * conv.dilation[1] * channels);
-      for (int64_t c = 0; c < channels; ++c) sums[c] += static_cast<int32_t>(x[c]) * w[c];
-    }
-  }
+  return ok_status();
 }
 
+/// Channels of a depthwise sum that are done at once.
+constexpr int64_t kChannelBlock = 64;
+
 template <typename T>
-void run_pixels(const QConv& conv, const Image& image, int64_t first, int64_t last, std::byte* memory) {
-  const int64_t n = conv.out_channels;
+void depthwise_pixels(const QConv& conv, const Image& image, int64_t first, int64_t last) {
+  const int64_t channels = conv.channels;
   const auto out_bytes = static_cast<int64_t>(dtype_size(conv.end.dtype)), residual_bytes = static_cast<int64_t>(dtype_size(image.residual_dtype));
-  auto* sums = reinterpret_cast<int32_t*>(memory);
-  auto* y = reinterpret_cast<float*>(memory + n * 4);
-  auto* gathered = reinterpret_cast<T*>(memory + n * 8);
   const auto zero = static_cast<int32_t>(conv.x_zero);
+  const auto* bytes = reinterpret_cast<const int8_t*>(conv.packed().bytes.data());
+  const auto* weight_sums = reinterpret_cast<const int32_t*>(conv.packed().sums.data());
   for (int64_t p = first; p < last; ++p) {
-    const uint8_t* window = image.x + p / image.width * conv.stride[0] * image.row + p % image.width * conv.stride[1] * conv.channels;
-    if (conv.depthwise) {
-      depthwise_pixel<T>(conv, window, image.row, sums);
-    } else {
-      dense_pixel<T>(conv, window, image.row, gathered, sums);
+    const uint8_t* window = image.x + p / image.width * conv.stride[0] * image.row + p % image.width * conv.stride[1] * channels;
+    for (int64_t c0 = 0; c0 < channels; c0 += kChannelBlock) {
+      const int64_t count = std::min(kChannelBlock, channels - c0);
+      int32_t sums[kChannelBlock];
+      for (int64_t c = 0; c < count; ++c) sums[c] = -zero * weight_sums[c0 + c];
+      const int8_t* w = bytes + c0;
+      for (int64_t ky = 0; ky < conv.kernel[0]; ++ky) {
+        for (int64_t kx = 0; kx < conv.kernel[1]; ++kx, w += channels) {
+          const T* x = reinterpret_cast<const T*>(window + ky * conv.dilation[0] * image.row + kx * conv.dilation[1] * channels + c0);
+          for (int64_t c = 0; c < count; ++c) sums[c] += static_cast<int32_t>(x[c]) * w[c];
+        }
+      }
+      const int64_t at = p * channels + c0;
+      conv.end.finish_sums(sums, conv.factors + c0, conv.bias != nullptr ? conv.bias + c0 : nullptr, image.residual != nullptr ? image.residual + at * residual_bytes : nullptr,
+                           image.residual_dtype, count, image.out + at * out_bytes);
     }
-    for (int64_t j = 0; j < n; ++j) y[j] = static_cast<float>(sums[j] - zero * conv.sums[j]) * conv.factors[j];
-    for (int64_t j = 0; conv.bias != nullptr && j < n; ++j) y[j] += conv.bias[j];
-    conv.end.finish(y, image.residual != nullptr ? image.residual + p * n * residual_bytes : nullptr, image.residual_dtype, n, image.out + p * n * out_bytes);
   }
 }
 
@@ -245,20 +307,13 @@ size_t workspace(std::span<Value* const> args) {
 }
 
 Status run_image(KernelContext& context, const QConv& conv, DType dtype, const Image& image) {
-  const int64_t pixels = image.height * image.width;
+  if (!conv.depthwise) return run_dense(context, conv, dtype, image);
   const int64_t work = std::max<int64_t>(conv.out_channels * conv.depth(), 1);
-  const size_t bytes = static_cast<size_t>(conv.out_channels) * 8 + static_cast<size_t>(conv.depth());
-  bool failed = false;
-  context.pool->parallel_for(pixels, std::max<int64_t>(kGrain / work, 1), [&](int64_t first, int64_t last) {
-    auto memory = Buffer::create(bytes);
-    if (!memory.ok()) {
-      failed = true;
-      return;
-    }
-    if (dtype == DType::kInt8) return run_pixels<int8_t>(conv, image, first, last, memory->data());
-    run_pixels<uint8_t>(conv, image, first, last, memory->data());
+  context.pool->parallel_for(image.height * image.width, std::max<int64_t>(kGrain / work, 1), [&](int64_t first, int64_t last) {
+    if (dtype == DType::kInt8) return depthwise_pixels<int8_t>(conv, image, first, last);
+    depthwise_pixels<uint8_t>(conv, image, first, last);
   });
-  return failed ? Status(Code::kOutOfMemory, "qconv2d: no memory for sums") : ok_status();
+  return ok_status();
 }
 
 Status qconv2d_out(KernelContext& context, const Tensor& x, const Tensor&, const Tensor&, const Tensor*, const Tensor* residual, double, int64_t, double, int64_t, IntList, IntList,

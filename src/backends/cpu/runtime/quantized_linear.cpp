@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backends/cpu/runtime/kernels.h"
+#include "backends/cpu/runtime/narrow_product.h"
 #include "backends/cpu/runtime/pack.h"
 #include "backends/cpu/runtime/product.h"
 #include "backends/cpu/runtime/quantized.h"
@@ -37,15 +38,19 @@ constexpr int64_t kMaxDepth = 65536;
 // x, x_scale, x_zero, weight, scale, bias, residual, bits, residual_scale, residual_zero, activation, low, high, inverse, zero, least, most, dtype, out
 enum Position : size_t { kX, kXScale, kXZero, kWeight, kScale, kBias, kResidual, kBits, kResidualScale, kResidualZero, kEnd, kDtype = kEnd + 7, kOut };
 
+/// What is made of the weights for 8-bit x.
 struct Weights final : KernelState {
-  Buffer sums;  ///< of integer weights [n, groups]
+  std::shared_ptr<const NarrowMatrix> matrix;  ///< 8 bits, one scale a row
+  Buffer sums;                                 ///< otherwise: of integer weights [n, groups]
 };
 
 struct QLinear final : KernelState {
   int64_t n = 0, depth = 0, groups = 1, bits = 8;
   QuantizedEnd end;
-  std::shared_ptr<const KernelState> weights;
+  std::shared_ptr<const KernelState> weights, work;
+  const NarrowMatrix* matrix = nullptr;
   const int32_t* sums = nullptr;
+  bool integers = false;  ///< 8-bit x
   int64_t row_bytes() const { return depth * bits / 8; }
   int64_t group() const { return depth / groups; }
 };
@@ -92,8 +97,14 @@ const int8_t* weight_row(const QLinear& q, const Tensor& w, int64_t row, int8_t*
   return memory;
 }
 
-Result<std::shared_ptr<const KernelState>> sum_weights(const QLinear& q, const Tensor& w) {
+Result<std::shared_ptr<const KernelState>> pack(const QLinear& q, const Tensor& w, ThreadPool& pool) {
   auto made = std::make_shared<Weights>();
+  if (q.bits == 8 && q.groups == 1) {
+    std::vector<int64_t> offsets(static_cast<size_t>(q.depth));
+    for (size_t k = 0; k < offsets.size(); ++k) offsets[k] = static_cast<int64_t>(k);
+    PTERON_ASSIGN(made->matrix, NarrowMatrix::make(NarrowKind::kInt8, w.as<int8_t>(), q.n, q.depth, offsets, nullptr, 0, pool));
+    return std::shared_ptr<const KernelState>(std::move(made));
+  }
   PTERON_ASSIGN(made->sums, Buffer::create(static_cast<size_t>(q.n * q.groups) * sizeof(int32_t)));
   PTERON_ASSIGN(Buffer unpacked, Buffer::create(static_cast<size_t>(q.depth)));
   auto* sums = reinterpret_cast<int32_t*>(made->sums.data());
@@ -113,8 +124,12 @@ Result<std::shared_ptr<const KernelState>> prepare(const KernelLoad& load, std::
   if (args[kXScale]->tag == runtime::Tag::kTensor) {
     const Tensor& w = args[kWeight]->tensor;
     const std::string key = str_cat("qlinear/", reinterpret_cast<uintptr_t>(w.view.data), "/", shape_text(w.sizes()), "/", made->groups, "/", made->bits);
-    PTERON_ASSIGN(made->weights, load.cache->find_or_make(key, [&] { return sum_weights(*made, w); }));
-    made->sums = reinterpret_cast<const int32_t*>(static_cast<const Weights*>(made->weights.get())->sums.data());
+    PTERON_ASSIGN(made->weights, load.cache->find_or_make(key, [&] { return pack(*made, w, *load.pool); }));
+    const auto& weights = *static_cast<const Weights*>(made->weights.get());
+    made->integers = true;
+    made->matrix = weights.matrix.get();
+    made->sums = made->matrix != nullptr ? made->matrix->column_sums() : reinterpret_cast<const int32_t*>(weights.sums.data());
+    PTERON_ASSIGN(made->work, WorkBuffers::shared(*load.cache));
   }
   return std::shared_ptr<const KernelState>(std::move(made));
 }
@@ -265,6 +280,49 @@ Status run_sums(const Call& c, ThreadPool& pool) {
   return status;
 }
 
+/// Where parts of a product of integers go.
+struct Target {
+  const Call* call = nullptr;
+  const std::byte* residual = nullptr;
+  DType residual_dtype = DType::kFloat32;
+  std::byte* out = nullptr;
+  static void store(const void* context, const NarrowResult& part) {
+    const Target& t = *static_cast<const Target*>(context);
+    const Call& c = *t.call;
+    const QLinear& q = *c.q;
+    const auto out_bytes = static_cast<int64_t>(dtype_size(q.end.dtype)), residual_bytes = static_cast<int64_t>(dtype_size(t.residual_dtype));
+    float factors[2 * kNarrowColumns];
+    int32_t sums[2 * kNarrowColumns];
+    for (int64_t r = 0; r < part.rows; ++r) {
+      const int64_t i = part.row + r, at = i * q.n + part.column;
+      const auto zero = static_cast<int32_t>(c.x_zero[i]);
+      const int32_t* from = static_cast<const int32_t*>(part.values) + r * kNarrowResultRow;
+      for (int64_t j = 0; j < part.columns; ++j) {
+        factors[j] = c.scales[part.column + j] * c.x_scale[i];
+        sums[j] = from[j] - zero * q.sums[part.column + j];
+      }
+      q.end.finish_sums(sums, factors, c.bias != nullptr ? c.bias + part.column : nullptr, t.residual != nullptr ? t.residual + at * residual_bytes : nullptr, t.residual_dtype,
+                        part.columns, t.out + at * out_bytes);
+    }
+  }
+};
+
+/// The product of 8-bit matrices, finished.
+Status run_integers(const Call& c, const Target& target, ThreadPool& pool) {
+  const QLinear& q = *c.q;
+  const EvenNarrowRows rows{static_cast<const std::byte*>(c.x), q.depth};
+  NarrowProduct p;
+  p.weights = q.matrix;
+  p.type = c.x_dtype;
+  p.rows = c.rows;
+  p.rows_of = EvenNarrowRows::get;
+  p.context = &rows;
+  p.store = Target::store;
+  p.store_context = &target;
+  p.work = static_cast<const WorkBuffers*>(q.work.get());
+  return run_narrow_product(p, pool);
+}
+
 /// A parameter as one float per row: as many entries as rows, or one for all.
 Status row_values(const Tensor* t, const char* name, int64_t rows, float missing, float* to) {
   if (t == nullptr) {
@@ -289,7 +347,7 @@ Result<const void*> dense_in(KernelContext& context, const Tensor& t, std::byte*
 Status qlinear_out(KernelContext& context, const Tensor& x, const Tensor* x_scale, const Tensor* x_zero, const Tensor& weight, const Tensor& scale, const Tensor* bias,
                    const Tensor* residual, int64_t, double, int64_t, std::string_view, double, double, double, int64_t, int64_t, int64_t, DType, Tensor& out) {
   const QLinear& q = *static_cast<const QLinear*>(context.state);
-  const bool integers = q.sums != nullptr;
+  const bool integers = q.integers;
   if (x.rank() < 1 || x.size(x.rank() - 1) != q.depth || (integers ? !is_byte(x.dtype()) : x.dtype() != DType::kFloat32) || out.dtype() != q.end.dtype) {
     return Status(Code::kInvalidInput, str_cat("qlinear: input ", dtype_name(x.dtype()), " ", shape_text(x.sizes()), ", expected ", integers ? "int8 or uint8" : "float32", " [..., ", q.depth, "]"));
   }
@@ -336,6 +394,14 @@ Status qlinear_out(KernelContext& context, const Tensor& x, const Tensor* x_scal
     }
     c.x_sums = sums;
   }
+  const auto finish_copy = [&] {
+    return result == out.as<std::byte>() ? ok_status() : ops::copy_tensor(context, make_contiguous_view(out.dtype(), out.sizes(), result), out.view);
+  };
+  if (q.matrix != nullptr) {
+    const Target target{&c, static_cast<const std::byte*>(added), residual != nullptr ? residual->dtype() : DType::kFloat32, result};
+    PTERON_TRY(run_integers(c, target, *context.pool));
+    return finish_copy();
+  }
   PTERON_TRY(run_sums(c, *context.pool));
   const auto out_bytes = static_cast<int64_t>(dtype_size(out.dtype()));
   const auto added_bytes = residual != nullptr ? static_cast<int64_t>(dtype_size(residual->dtype())) : 0;
@@ -347,7 +413,7 @@ Status qlinear_out(KernelContext& context, const Tensor& x, const Tensor* x_scal
       q.end.finish(y, from, residual != nullptr ? residual->dtype() : DType::kFloat32, q.n, result + i * q.n * out_bytes);
     }
   });
-  return result == out.as<std::byte>() ? ok_status() : ops::copy_tensor(context, make_contiguous_view(out.dtype(), sizes, result), out.view);
+  return finish_copy();
 }
 
 constexpr runtime::Kernel kRows[] = {{"pteron_cpu::qlinear.out", PTERON_KERNEL(qlinear_out), workspace, prepare}};
