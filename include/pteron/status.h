@@ -48,6 +48,8 @@ class [[nodiscard]] Status {
 
   /// The out-of-memory error; needs no memory itself.
   static Status out_of_memory();
+  /// kInvalidFile with this text.
+  static Status invalid_file(std::string message);
 
   bool ok() const { return payload_ == nullptr; }
   Code code() const;

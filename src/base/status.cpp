@@ -74,6 +74,8 @@ void Status::release() {
   payload_ = nullptr;
 }
 
+Status Status::invalid_file(std::string message) { return Status(Code::kInvalidFile, std::move(message)); }
+
 Status Status::out_of_memory() {
   Status status;
   status.payload_ = static_payload<Payload>();

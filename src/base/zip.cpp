@@ -33,15 +33,13 @@ T number_at(std::span<const std::byte> bytes, uint64_t offset) {
   return value;
 }
 
-Status invalid(std::string message) { return Status(Code::kInvalidFile, std::move(message)); }
-
 struct Directory {
   uint64_t offset = 0, size = 0, count = 0;
 };
 
 /// Position of the end record: the last one whose comment reaches exactly to the end of the file.
 Result<uint64_t> find_end(std::span<const std::byte> bytes) {
-  if (bytes.empty()) return invalid("the file is empty, a zip archive is expected");
+  if (bytes.empty()) return Status::invalid_file("the file is empty, a zip archive is expected");
   const bool looks_like_zip = bytes.size() >= 4 && number_at<uint32_t>(bytes, 0) == kLocalMagic;
   if (bytes.size() >= kEndBytes) {
     const uint64_t last = bytes.size() - kEndBytes;
@@ -51,8 +49,8 @@ Result<uint64_t> find_end(std::span<const std::byte> bytes) {
       if (at + kEndBytes + number_at<uint16_t>(bytes, at + 20) == bytes.size()) return at;
     }
   }
-  if (looks_like_zip) return invalid(str_cat("zip archive of ", bytes.size(), " bytes is truncated: no end record"));
-  return invalid(str_cat("not a zip archive: ", bytes.size(), " bytes without zip records"));
+  if (looks_like_zip) return Status::invalid_file(str_cat("zip archive of ", bytes.size(), " bytes is truncated: no end record"));
+  return Status::invalid_file(str_cat("not a zip archive: ", bytes.size(), " bytes without zip records"));
 }
 
 /// Where the central directory lies, from the zip64 record if there is one.
@@ -66,16 +64,16 @@ Result<Directory> find_directory(std::span<const std::byte> bytes) {
   if (end >= kLocator64Bytes && number_at<uint32_t>(bytes, end - kLocator64Bytes) == kLocator64Magic) {
     const uint64_t record = number_at<uint64_t>(bytes, end - kLocator64Bytes + 8);
     if (!range_inside(record, kEnd64Bytes, end - kLocator64Bytes) || number_at<uint32_t>(bytes, record) != kEnd64Magic) {
-      return invalid(str_cat("zip64 end record expected at offset ", record));
+      return Status::invalid_file(str_cat("zip64 end record expected at offset ", record));
     }
     directory = {number_at<uint64_t>(bytes, record + 48), number_at<uint64_t>(bytes, record + 40), number_at<uint64_t>(bytes, record + 32)};
     limit = record;
   }
   if (!range_inside(directory.offset, directory.size, limit)) {
-    return invalid(str_cat("zip directory of ", directory.size, " bytes at offset ", directory.offset, " does not end before its end record at ", limit));
+    return Status::invalid_file(str_cat("zip directory of ", directory.size, " bytes at offset ", directory.offset, " does not end before its end record at ", limit));
   }
   if (directory.count > directory.size / kCentralBytes) {
-    return invalid(str_cat("zip directory of ", directory.size, " bytes cannot hold ", directory.count, " entries"));
+    return Status::invalid_file(str_cat("zip directory of ", directory.size, " bytes cannot hold ", directory.count, " entries"));
   }
   return directory;
 }
@@ -90,7 +88,7 @@ Status read_zip64_field(std::span<const std::byte> extra, ZipEntry* entry, uint6
       const uint64_t field_end = field + size;
       for (uint64_t* number : {&entry->size_bytes, &entry->stored_bytes, local_offset}) {
         if (*number != 0xffffffff) continue;
-        if (field + 8 > field_end) return invalid(str_cat("zip entry ", entry->name, ": its zip64 field is too short"));
+        if (field + 8 > field_end) return Status::invalid_file(str_cat("zip entry ", entry->name, ": its zip64 field is too short"));
         *number = number_at<uint64_t>(extra, field);
         field += 8;
       }
@@ -103,14 +101,14 @@ Status read_zip64_field(std::span<const std::byte> extra, ZipEntry* entry, uint6
 /// One record of the central directory; `at` moves behind it. data_offset is the local header's for now.
 Result<ZipEntry> read_central(std::span<const std::byte> bytes, uint64_t* at, uint64_t end) {
   if (!range_inside(*at, kCentralBytes, end) || number_at<uint32_t>(bytes, *at) != kCentralMagic) {
-    return invalid(str_cat("zip directory entry expected at offset ", *at));
+    return Status::invalid_file(str_cat("zip directory entry expected at offset ", *at));
   }
   const uint16_t flags = number_at<uint16_t>(bytes, *at + 8);
   const uint64_t name_bytes = number_at<uint16_t>(bytes, *at + 28), extra_bytes = number_at<uint16_t>(bytes, *at + 30);
   const uint64_t comment_bytes = number_at<uint16_t>(bytes, *at + 32);
   const uint64_t tail = *at + kCentralBytes;
   if (!range_inside(tail, name_bytes + extra_bytes + comment_bytes, end)) {
-    return invalid(str_cat("zip directory entry at offset ", *at, " runs past the directory's end"));
+    return Status::invalid_file(str_cat("zip directory entry at offset ", *at, " runs past the directory's end"));
   }
   ZipEntry entry;
   entry.name = {reinterpret_cast<const char*>(bytes.data()) + tail, name_bytes};
@@ -127,10 +125,10 @@ Result<ZipEntry> read_central(std::span<const std::byte> bytes, uint64_t* at, ui
     return Status(Code::kUnsupported, str_cat("zip entry ", entry.name, ": compression method ", entry.method, ", only stored and deflated are read"));
   }
   if (entry.method == kStored && entry.stored_bytes != entry.size_bytes) {
-    return invalid(str_cat("zip entry ", entry.name, " is stored, yet has ", entry.stored_bytes, " bytes in the file and ", entry.size_bytes, " outside"));
+    return Status::invalid_file(str_cat("zip entry ", entry.name, " is stored, yet has ", entry.stored_bytes, " bytes in the file and ", entry.size_bytes, " outside"));
   }
   if (entry.method == kDeflated && entry.size_bytes / kMaxInflateRatio > entry.stored_bytes) {
-    return invalid(str_cat("zip entry ", entry.name, ": ", entry.stored_bytes, " deflated bytes cannot become ", entry.size_bytes));
+    return Status::invalid_file(str_cat("zip entry ", entry.name, ": ", entry.stored_bytes, " deflated bytes cannot become ", entry.size_bytes));
   }
   return entry;
 }
@@ -139,16 +137,16 @@ Result<ZipEntry> read_central(std::span<const std::byte> bytes, uint64_t* at, ui
 Status locate_data(std::span<const std::byte> bytes, ZipEntry* entry, uint64_t limit) {
   const uint64_t header = entry->data_offset;
   if (!range_inside(header, kLocalBytes, limit) || number_at<uint32_t>(bytes, header) != kLocalMagic) {
-    return invalid(str_cat("zip entry ", entry->name, ": local header expected at offset ", header));
+    return Status::invalid_file(str_cat("zip entry ", entry->name, ": local header expected at offset ", header));
   }
   const uint64_t name_bytes = number_at<uint16_t>(bytes, header + 26), extra_bytes = number_at<uint16_t>(bytes, header + 28);
   if (!range_inside(header + kLocalBytes, name_bytes + extra_bytes, limit) || name_bytes != entry->name.size() ||
       std::memcmp(bytes.data() + header + kLocalBytes, entry->name.data(), name_bytes) != 0) {
-    return invalid(str_cat("zip entry ", entry->name, ": the local header at offset ", header, " has another name"));
+    return Status::invalid_file(str_cat("zip entry ", entry->name, ": the local header at offset ", header, " has another name"));
   }
   entry->data_offset = header + kLocalBytes + name_bytes + extra_bytes;
   if (!range_inside(entry->data_offset, entry->stored_bytes, limit)) {
-    return invalid(str_cat("zip entry ", entry->name, ": ", entry->stored_bytes, " bytes at offset ", entry->data_offset,
+    return Status::invalid_file(str_cat("zip entry ", entry->name, ": ", entry->stored_bytes, " bytes at offset ", entry->data_offset,
                            " overlap what begins at ", limit));
   }
   return ok_status();
@@ -175,7 +173,7 @@ Result<ZipBytes> inflate_entry(std::span<const std::byte> stored, const ZipEntry
   }
   inflateEnd(&stream);
   if (answer != Z_STREAM_END || written != entry.size_bytes) {
-    return invalid(str_cat("zip entry ", entry.name, ": deflated data is damaged (", written, " of ", entry.size_bytes, " bytes)"));
+    return Status::invalid_file(str_cat("zip entry ", entry.name, ": deflated data is damaged (", written, " of ", entry.size_bytes, " bytes)"));
   }
   return ZipBytes{buffer->span(), 0, buffer};
 }
@@ -183,7 +181,7 @@ Result<ZipBytes> inflate_entry(std::span<const std::byte> stored, const ZipEntry
 Status compare_crc(std::span<const std::byte> bytes, const ZipEntry& entry) {
   const auto found = crc32_of(bytes);
   if (found == entry.crc) return ok_status();
-  return invalid(str_cat("zip entry ", entry.name, " is damaged: checksum ", found, ", the directory says ", entry.crc));
+  return Status::invalid_file(str_cat("zip entry ", entry.name, " is damaged: checksum ", found, ", the directory says ", entry.crc));
 }
 
 }  // namespace
@@ -212,7 +210,7 @@ Result<ZipFile> ZipFile::open(std::span<const std::byte> bytes, std::shared_ptr<
   }
   zip.index_.reserve(zip.entries_.size());
   for (size_t i = 0; i < zip.entries_.size(); ++i) {
-    if (!zip.index_.emplace(zip.entries_[i].name, i).second) return invalid(str_cat("zip entry ", zip.entries_[i].name, " occurs twice"));
+    if (!zip.index_.emplace(zip.entries_[i].name, i).second) return Status::invalid_file(str_cat("zip entry ", zip.entries_[i].name, " occurs twice"));
   }
   return zip;
 }

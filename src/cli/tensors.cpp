@@ -188,8 +188,10 @@ std::string output_name_problem(const std::string& path) {
   for (const std::string_view known : {".safetensors", ".npy", ".npz"}) {
     if (path.ends_with(known)) return {};
   }
-  for (const std::string_view other : {".pt", ".pth", ".pkl", ".json", ".csv", ".txt", ".mat", ".h5", ".hdf5", ".onnx", ".pt2", ".pte", ".ptd"}) {
-    if (path.ends_with(other)) return str_cat("outputs are written as .safetensors, .npz or .npy, found ", path);
+  // A name without an ending is taken (a pipe, a device); one with another ending expects another format.
+  const size_t slash = path.rfind('/'), dot = path.rfind('.');
+  if (dot != std::string::npos && (slash == std::string::npos || dot > slash + 1)) {
+    return str_cat("outputs are written as .safetensors, .npz or .npy, found ", path);
   }
   return {};
 }

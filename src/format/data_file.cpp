@@ -21,7 +21,6 @@ namespace {
 using flatbuffers::FlatBufferBuilder;
 using flatbuffers::Offset;
 
-Status invalid(std::string message) { return Status(Code::kInvalidFile, std::move(message)); }
 Status refused(std::string message) { return Status(Code::kInvalidInput, std::move(message)); }
 
 /// Byte count of a layout; false if sizes are negative or too large, or dim_order is no permutation.
@@ -151,35 +150,35 @@ class DataVerifier {
     for (uint32_t i = 0; i < count_of(root_->segments()); ++i) {
       const ptd::DataSegment& segment = *root_->segments()->Get(i);
       if (segment.size() > 0 && !range_inside(segment.offset(), segment.size(), data_bytes_)) {
-        return invalid(str_cat("segment ", i, ": ", segment.size(), " bytes at offset ", segment.offset(), " do not fit in the ", data_bytes_,
+        return Status::invalid_file(str_cat("segment ", i, ": ", segment.size(), " bytes at offset ", segment.offset(), " do not fit in the ", data_bytes_,
                                " bytes of data"));
       }
     }
     for (uint32_t i = 0; i < count_of(root_->named_data()); ++i) PTERON_TRY(check_entry(i, *root_->named_data()->Get(i)));
     std::ranges::stable_sort(view_.entries_, {}, &DataEntry::key);
     const auto twice = std::ranges::adjacent_find(view_.entries_, {}, &DataEntry::key);
-    if (twice != view_.entries_.end()) return invalid(str_cat("data ", twice->key, " occurs twice"));
+    if (twice != view_.entries_.end()) return Status::invalid_file(str_cat("data ", twice->key, " occurs twice"));
     return std::move(view_);
   }
 
  private:
   Status read_header() {
-    if (file_.size() < kPrefixBytes + kDataHeaderBytes) return invalid(str_cat("a data file is expected, found only ", file_.size(), " bytes"));
+    if (file_.size() < kPrefixBytes + kDataHeaderBytes) return Status::invalid_file(str_cat("a data file is expected, found only ", file_.size(), " bytes"));
     if (read_tag(file_, 4) != kDataIdentifier || read_tag(file_, 8) != kDataHeaderMagic) {
-      return invalid(str_cat("a data file with identifier FT01 at byte 4 and header FH01 at byte 8 is expected, found ", kind_of_file(file_)));
+      return Status::invalid_file(str_cat("a data file with identifier FT01 at byte 4 and header FH01 at byte 8 is expected, found ", kind_of_file(file_)));
     }
     const uint32_t header_bytes = read_number<uint32_t>(file_, 12);
     const uint64_t block = read_number<uint64_t>(file_, 16);
     const uint64_t size = read_number<uint64_t>(file_, 24);
     base_ = read_number<uint64_t>(file_, 32);
     data_bytes_ = read_number<uint64_t>(file_, 40);
-    if (header_bytes < kDataHeaderBytes) return invalid(str_cat("data file header of ", header_bytes, " bytes, at least 40 are expected"));
+    if (header_bytes < kDataHeaderBytes) return Status::invalid_file(str_cat("data file header of ", header_bytes, " bytes, at least 40 are expected"));
     if (!checked_add(block, size, &part_bytes_) || part_bytes_ > kMaxFlatbufferBytes || part_bytes_ > file_.size() || block < kDataHeaderBytes ||
         size < kPrefixBytes) {
-      return invalid(str_cat("data file header: a table of ", size, " bytes at ", block, " does not fit a file of ", file_.size(), " bytes (cut off?)"));
+      return Status::invalid_file(str_cat("data file header: a table of ", size, " bytes at ", block, " does not fit a file of ", file_.size(), " bytes (cut off?)"));
     }
     if (!range_inside(base_, data_bytes_, file_.size()) || (data_bytes_ > 0 && base_ < part_bytes_)) {
-      return invalid(str_cat("data file header: ", data_bytes_, " bytes of data at byte ", base_, " do not fit between the table's end at ",
+      return Status::invalid_file(str_cat("data file header: ", data_bytes_, " bytes of data at byte ", base_, " do not fit between the table's end at ",
                              part_bytes_, " and the file's end at ", file_.size(), " (cut off?)"));
     }
     return ok_status();
@@ -196,17 +195,17 @@ class DataVerifier {
     options.max_tables = static_cast<flatbuffers::uoffset_t>(part_bytes_ / 8 + 1);
     flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(data), part_bytes_, options);
     if (!verifier.VerifyBuffer<ptd::FlatTensor>(ptd::FlatTensorIdentifier())) {
-      return invalid(str_cat("the table of the data file (", part_bytes_, " bytes) is not a well-formed flatbuffer"));
+      return Status::invalid_file(str_cat("the table of the data file (", part_bytes_, " bytes) is not a well-formed flatbuffer"));
     }
     root_ = ptd::GetFlatTensor(data);
     return ok_status();
   }
 
   Status check_entry(uint32_t index, const ptd::NamedData& item) {
-    if (item.key() == nullptr) return invalid(str_cat("data ", index, " has no key"));
+    if (item.key() == nullptr) return Status::invalid_file(str_cat("data ", index, " has no key"));
     const uint32_t count = count_of(root_->segments());
     if (item.segment_index() >= count) {
-      return invalid(str_cat("data ", text_of(item.key()), ": segment index ", item.segment_index(), " is outside the ", count, " there are"));
+      return Status::invalid_file(str_cat("data ", text_of(item.key()), ": segment index ", item.segment_index(), " is outside the ", count, " there are"));
     }
     const ptd::DataSegment& segment = *root_->segments()->Get(item.segment_index());
     DataEntry entry;
@@ -219,16 +218,16 @@ class DataVerifier {
 
   Status check_layout(const ptd::TensorLayout& wire_layout, DataEntry& entry) {
     const int dtype = static_cast<int>(wire_layout.scalar_type());
-    if (!is_known_dtype(dtype)) return invalid(str_cat("data ", entry.key, " has scalar type ", dtype, ", which is not known"));
+    if (!is_known_dtype(dtype)) return Status::invalid_file(str_cat("data ", entry.key, " has scalar type ", dtype, ", which is not known"));
     const std::span<const int32_t> sizes = items_of(wire_layout.sizes());
     const std::span<const uint8_t> order = items_of(wire_layout.dim_order());
     if (sizes.size() > static_cast<size_t>(kMaxRank) || order.size() != sizes.size()) {
-      return invalid(str_cat("data ", entry.key, " has rank ", sizes.size(), " and a dim order of ", order.size(), " dims"));
+      return Status::invalid_file(str_cat("data ", entry.key, " has rank ", sizes.size(), " and a dim order of ", order.size(), " dims"));
     }
     DataLayout layout{static_cast<DType>(dtype), {sizes.begin(), sizes.end()}, {order.begin(), order.end()}};
     uint64_t bytes = 0;
     if (!layout_bytes(layout, &bytes) || bytes > entry.bytes.size()) {
-      return invalid(str_cat("data ", entry.key, ": a tensor of sizes ", str_list(sizes), " does not describe the ", entry.bytes.size(), " bytes stored"));
+      return Status::invalid_file(str_cat("data ", entry.key, ": a tensor of sizes ", str_list(sizes), " does not describe the ", entry.bytes.size(), " bytes stored"));
     }
     entry.layout = std::move(layout);
     return ok_status();

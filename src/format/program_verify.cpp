@@ -16,8 +16,6 @@ namespace pte = wire::pte;
 
 namespace {
 
-Status invalid(std::string message) { return Status(Code::kInvalidFile, std::move(message)); }
-
 /// An absent vector counts as empty everywhere; entries of vectors of tables are never null after flatbuffers' verifier.
 template <typename T>
 std::string index_text(std::string_view what, T index, uint64_t count) {
@@ -50,15 +48,15 @@ class ProgramVerifier {
 
   Status read_header() {
     if (part_.size() < 2 * kPrefixBytes) {
-      return invalid(str_cat("a program file is expected, found only ", part_.size(), " bytes"));
+      return Status::invalid_file(str_cat("a program file is expected, found only ", part_.size(), " bytes"));
     }
     if (read_tag(part_, 4) != kProgramIdentifier) {
-      return invalid(str_cat("a program file with identifier ET12 at byte 4 is expected, found ", kind_of_file(part_)));
+      return Status::invalid_file(str_cat("a program file with identifier ET12 at byte 4 is expected, found ", kind_of_file(part_)));
     }
     view_.file_ = part_;
     if (read_tag(part_, 8) != kProgramHeaderMagic) {
       view_.header_.program_bytes = part_.size();
-      if (part_.size() > kMaxFlatbufferBytes) return invalid("a program file without extended header must be smaller than 2 GiB");
+      if (part_.size() > kMaxFlatbufferBytes) return Status::invalid_file("a program file without extended header must be smaller than 2 GiB");
       return ok_status();
     }
     return read_extended_header();
@@ -68,21 +66,21 @@ class ProgramVerifier {
     ProgramHeader& header = view_.header_;
     header.header_bytes = read_number<uint32_t>(part_, 12);
     if (header.header_bytes < kMinProgramHeaderBytes || header.header_bytes > part_.size() - kPrefixBytes) {
-      return invalid(str_cat("extended header at byte 8: length of at least 24 inside the file is expected, found ", header.header_bytes));
+      return Status::invalid_file(str_cat("extended header at byte 8: length of at least 24 inside the file is expected, found ", header.header_bytes));
     }
     header.program_bytes = read_number<uint64_t>(part_, 16);
     header.segment_base = read_number<uint64_t>(part_, 24);
     if (header.header_bytes >= kProgramHeaderBytes) header.segment_bytes = read_number<uint64_t>(part_, 32);
     if (header.program_bytes < kPrefixBytes + header.header_bytes || header.program_bytes > kMaxFlatbufferBytes ||
         header.program_bytes > part_.size()) {
-      return invalid(str_cat("extended header: program size ", header.program_bytes, " does not fit a file of ", file_bytes_, " bytes (cut off?)"));
+      return Status::invalid_file(str_cat("extended header: program size ", header.program_bytes, " does not fit a file of ", file_bytes_, " bytes (cut off?)"));
     }
     if (header.segment_base != 0 && (header.segment_base < header.program_bytes || header.segment_base > file_bytes_)) {
-      return invalid(str_cat("extended header: segments at byte ", header.segment_base, " are not between the program's end at ",
+      return Status::invalid_file(str_cat("extended header: segments at byte ", header.segment_base, " are not between the program's end at ",
                              header.program_bytes, " and the file's end at ", file_bytes_, " (cut off?)"));
     }
     if (header.segment_bytes > 0 && !range_inside(header.segment_base, header.segment_bytes, file_bytes_)) {
-      return invalid(str_cat("extended header: ", header.segment_bytes, " bytes of segments at byte ", header.segment_base,
+      return Status::invalid_file(str_cat("extended header: ", header.segment_bytes, " bytes of segments at byte ", header.segment_base,
                              " are expected, the file has ", file_bytes_, " bytes (cut off?)"));
     }
     return ok_status();
@@ -101,7 +99,7 @@ class ProgramVerifier {
     options.max_tables = static_cast<flatbuffers::uoffset_t>(program.size() / 8 + 1);
     flatbuffers::Verifier verifier(reinterpret_cast<const uint8_t*>(data), program.size(), options);
     if (!verifier.VerifyBuffer<pte::Program>(pte::ProgramIdentifier())) {
-      return invalid(str_cat("the program part (", program.size(), " bytes) is not a well-formed flatbuffer"));
+      return Status::invalid_file(str_cat("the program part (", program.size(), " bytes) is not a well-formed flatbuffer"));
     }
     view_.root_ = pte::GetProgram(data);
     budget_ = program.size();
@@ -112,9 +110,9 @@ class ProgramVerifier {
   template <typename T>
   Status take(const flatbuffers::Vector<T>* vector, std::string_view what) {
     const std::span<const T> items = items_of(vector);
-    if (items.size_bytes() > budget_) return invalid(str_cat(what, ": overlapping vectors in the flatbuffer"));
+    if (items.size_bytes() > budget_) return Status::invalid_file(str_cat(what, ": overlapping vectors in the flatbuffer"));
     budget_ -= items.size_bytes();
-    if (reinterpret_cast<uintptr_t>(items.data()) % alignof(T) != 0) return invalid(str_cat(what, ": unaligned vector in the flatbuffer"));
+    if (reinterpret_cast<uintptr_t>(items.data()) % alignof(T) != 0) return Status::invalid_file(str_cat(what, ": unaligned vector in the flatbuffer"));
     return ok_status();
   }
 
@@ -140,12 +138,12 @@ class ProgramVerifier {
     if (segment.size() == 0) return ok_status();
     const ProgramHeader& header = view_.header_;
     if (header.header_bytes == 0 || header.segment_base == 0) {
-      return invalid(str_cat("segment ", index, " of ", segment.size(), " bytes: the file has no extended header eh00 that says where segments start",
+      return Status::invalid_file(str_cat("segment ", index, " of ", segment.size(), " bytes: the file has no extended header eh00 that says where segments start",
                              header.header_bytes == 0 ? " (bytes 8 to 11 hold something else)" : ""));
     }
     const uint64_t limit = header.segment_bytes > 0 ? header.segment_bytes : file_bytes_ - header.segment_base;
     if (!range_inside(segment.offset(), segment.size(), limit)) {
-      return invalid(str_cat("segment ", index, ": ", segment.size(), " bytes at offset ", segment.offset(), " do not fit in the ", limit,
+      return Status::invalid_file(str_cat("segment ", index, ": ", segment.size(), " bytes at offset ", segment.offset(), " do not fit in the ", limit,
                              " bytes of segments"));
     }
     return ok_status();
@@ -157,10 +155,10 @@ class ProgramVerifier {
     const uint32_t segments = count_of(view_.root_->segments());
     // Only the placeholder: no constants; the segment need not exist.
     if (offsets.size() <= 1 && places.segment_index() >= segments) return ok_status();
-    if (places.segment_index() >= segments) return invalid(str_cat(what, ": ", index_text("segment", places.segment_index(), segments)));
+    if (places.segment_index() >= segments) return Status::invalid_file(str_cat(what, ": ", index_text("segment", places.segment_index(), segments)));
     const uint64_t size = view_.root_->segments()->Get(places.segment_index())->size();
     for (const uint64_t offset : offsets) {
-      if (offset > size) return invalid(str_cat(what, ": offset ", offset, " is outside the segment of ", size, " bytes"));
+      if (offset > size) return Status::invalid_file(str_cat(what, ": offset ", offset, " is outside the segment of ", size, " bytes"));
     }
     return ok_status();
   }
@@ -170,9 +168,9 @@ class ProgramVerifier {
     const uint32_t segments = count_of(view_.root_->segments());
     for (uint32_t i = 0; i < count_of(list); ++i) {
       const pte::NamedData& item = *list->Get(i);
-      if (item.key() == nullptr) return invalid(str_cat("named data ", i, " has no key"));
+      if (item.key() == nullptr) return Status::invalid_file(str_cat("named data ", i, " has no key"));
       if (item.segment_index() >= segments) {
-        return invalid(str_cat("named data ", text_of(item.key()), ": ", index_text("segment", item.segment_index(), segments)));
+        return Status::invalid_file(str_cat("named data ", text_of(item.key()), ": ", index_text("segment", item.segment_index(), segments)));
       }
       // The writer's self-check has no segments at hand.
       const bool whole_file = part_.size() == file_bytes_;
@@ -180,7 +178,7 @@ class ProgramVerifier {
     }
     std::ranges::stable_sort(view_.named_, {}, &NamedRange::key);
     const auto twice = std::ranges::adjacent_find(view_.named_, {}, &NamedRange::key);
-    if (twice != view_.named_.end()) return invalid(str_cat("named data ", twice->key, " occurs twice"));
+    if (twice != view_.named_.end()) return Status::invalid_file(str_cat("named data ", twice->key, " occurs twice"));
     return ok_status();
   }
 
@@ -188,11 +186,11 @@ class ProgramVerifier {
 
   Status check_plan_name(uint32_t index) {
     const auto* name = view_.plan(index).name();
-    if (name == nullptr) return invalid(str_cat("plan ", index, " has no name"));
+    if (name == nullptr) return Status::invalid_file(str_cat("plan ", index, " has no name"));
     for (uint32_t i = 0; i < index && index < kMaxNamedPlans; ++i) {
-      if (text_of(view_.plan(i).name()) == text_of(name)) return invalid(str_cat("plan ", text_of(name), " occurs twice"));
+      if (text_of(view_.plan(i).name()) == text_of(name)) return Status::invalid_file(str_cat("plan ", text_of(name), " occurs twice"));
     }
-    if (index >= kMaxNamedPlans) return invalid(str_cat("more than ", kMaxNamedPlans, " plans"));
+    if (index >= kMaxNamedPlans) return Status::invalid_file(str_cat("more than ", kMaxNamedPlans, " plans"));
     return ok_status();
   }
 
@@ -207,7 +205,7 @@ class ProgramVerifier {
     PTERON_TRY(check_indices(plan_->inputs(), "input"));
     PTERON_TRY(check_indices(plan_->outputs(), "output"));
     for (uint32_t i = 0; i < count_of(plan_->operators()); ++i) {
-      if (plan_->operators()->Get(i)->name() == nullptr) return invalid(str_cat("operator ", i, " has no name"));
+      if (plan_->operators()->Get(i)->name() == nullptr) return Status::invalid_file(str_cat("operator ", i, " has no name"));
     }
     for (uint32_t i = 0; i < count_of(plan_->delegates()); ++i) {
       Status status = check_delegate(*plan_->delegates()->Get(i));
@@ -224,14 +222,14 @@ class ProgramVerifier {
     PTERON_TRY(take(plan_->non_const_buffer_sizes(), "non_const_buffer_sizes"));
     const std::span<const int64_t> sizes = items_of(plan_->non_const_buffer_sizes());
     for (size_t i = 0; i < sizes.size(); ++i) {
-      if (sizes[i] < 0) return invalid(str_cat("arena ", i, " has size ", sizes[i]));
+      if (sizes[i] < 0) return Status::invalid_file(str_cat("arena ", i, " has size ", sizes[i]));
     }
     view_.arenas_.emplace_back(std::max<size_t>(sizes.size(), 1), 0);
     const auto* devices = plan_->non_const_buffer_device();
     for (uint32_t i = 0; i < count_of(devices); ++i) {
       const pte::NonConstBufferDevice& device = *devices->Get(i);
       if (device.buffer_idx() < 0 || static_cast<size_t>(device.buffer_idx()) >= sizes.size()) {
-        return invalid(index_text("arena device: arena", device.buffer_idx(), sizes.size()));
+        return Status::invalid_file(index_text("arena device: arena", device.buffer_idx(), sizes.size()));
       }
       PTERON_TRY(check_device(device.device_type(), device.device_index()));
     }
@@ -240,7 +238,7 @@ class ProgramVerifier {
 
   Status check_device(pte::DeviceType type, int8_t index) {
     if (type == pte::DeviceType::CPU || (type == pte::DeviceType::CUDA && index >= -1)) return ok_status();
-    return invalid(str_cat("unknown device type ", static_cast<int>(type), " or index ", static_cast<int>(index)));
+    return Status::invalid_file(str_cat("unknown device type ", static_cast<int>(type), " or index ", static_cast<int>(index)));
   }
 
   template <typename T>
@@ -252,20 +250,20 @@ class ProgramVerifier {
 
   Status check_index(int64_t index, std::string_view what) {
     if (index >= 0 && index < static_cast<int64_t>(value_count_)) return ok_status();
-    return invalid(str_cat(what, ": ", index_text("value", index, value_count_)));
+    return Status::invalid_file(str_cat(what, ": ", index_text("value", index, value_count_)));
   }
 
   // --- values ---
 
   Status check_value(const pte::EValue& value) {
     if (value.val_type() == pte::KernelTypes::NONE || value.val_type() > pte::KernelTypes::MAX) {
-      return invalid(str_cat("unknown kind ", static_cast<int>(value.val_type())));
+      return Status::invalid_file(str_cat("unknown kind ", static_cast<int>(value.val_type())));
     }
-    if (value.val() == nullptr) return invalid(str_cat("a value of kind ", static_cast<int>(value.val_type()), " without content"));
+    if (value.val() == nullptr) return Status::invalid_file(str_cat("a value of kind ", static_cast<int>(value.val_type()), " without content"));
     switch (value.val_type()) {
       case pte::KernelTypes::Tensor: return check_tensor(*value.val_as_Tensor());
       case pte::KernelTypes::String:
-        return value.val_as_String()->string_val() != nullptr ? ok_status() : invalid("a string without text");
+        return value.val_as_String()->string_val() != nullptr ? ok_status() : Status::invalid_file("a string without text");
       case pte::KernelTypes::IntList: return check_list(value.val_as_IntList()->items(), pte::KernelTypes::Int, false);
       case pte::KernelTypes::DoubleList: return take(value.val_as_DoubleList()->items(), "list of floats");
       case pte::KernelTypes::BoolList: return take(value.val_as_BoolList()->items(), "list of bools");
@@ -285,18 +283,18 @@ class ProgramVerifier {
       PTERON_TRY(check_index(index, "list"));
       const auto kind = plan_->values()->Get(static_cast<uint32_t>(index))->val_type();
       if (kind == member || (optional && kind == pte::KernelTypes::Null)) continue;
-      return invalid(str_cat("list: member ", index, " has kind ", static_cast<int>(kind), ", kind ", static_cast<int>(member), " is expected"));
+      return Status::invalid_file(str_cat("list: member ", index, " has kind ", static_cast<int>(kind), ", kind ", static_cast<int>(member), " is expected"));
     }
     return ok_status();
   }
 
   Status check_tensor(const pte::Tensor& tensor) {
     const int dtype = static_cast<int>(tensor.scalar_type());
-    if (!is_known_dtype(dtype)) return invalid(str_cat("tensor with scalar type ", dtype, ", which is not known"));
-    if (tensor.storage_offset() != 0) return invalid(str_cat("tensor with storage offset ", tensor.storage_offset(), ", 0 is expected"));
-    if (tensor.layout() != 0) return invalid(str_cat("tensor with layout ", static_cast<int>(tensor.layout()), ", 0 (strided) is expected"));
+    if (!is_known_dtype(dtype)) return Status::invalid_file(str_cat("tensor with scalar type ", dtype, ", which is not known"));
+    if (tensor.storage_offset() != 0) return Status::invalid_file(str_cat("tensor with storage offset ", tensor.storage_offset(), ", 0 is expected"));
+    if (tensor.layout() != 0) return Status::invalid_file(str_cat("tensor with layout ", static_cast<int>(tensor.layout()), ", 0 (strided) is expected"));
     if (tensor.shape_dynamism() < pte::TensorShapeDynamism::MIN || tensor.shape_dynamism() > pte::TensorShapeDynamism::MAX) {
-      return invalid(str_cat("tensor with shape dynamism ", static_cast<int>(tensor.shape_dynamism())));
+      return Status::invalid_file(str_cat("tensor with shape dynamism ", static_cast<int>(tensor.shape_dynamism())));
     }
     uint64_t bytes = 0;
     PTERON_TRY(check_sizes(tensor, &bytes));
@@ -309,18 +307,18 @@ class ProgramVerifier {
     PTERON_TRY(take(tensor.dim_order(), "dim order"));
     const std::span<const int32_t> sizes = items_of(tensor.sizes());
     const std::span<const uint8_t> order = items_of(tensor.dim_order());
-    if (sizes.size() > static_cast<size_t>(kMaxRank)) return invalid(str_cat("tensor of rank ", sizes.size(), ", at most ", kMaxRank, " is allowed"));
-    if (order.size() != sizes.size()) return invalid(str_cat("dim order of ", order.size(), " dims for a tensor of rank ", sizes.size()));
+    if (sizes.size() > static_cast<size_t>(kMaxRank)) return Status::invalid_file(str_cat("tensor of rank ", sizes.size(), ", at most ", kMaxRank, " is allowed"));
+    if (order.size() != sizes.size()) return Status::invalid_file(str_cat("dim order of ", order.size(), " dims for a tensor of rank ", sizes.size()));
     std::array<bool, kMaxRank> seen{};
     for (const uint8_t d : order) {
-      if (d >= order.size() || std::exchange(seen[d], true)) return invalid("dim order is not a permutation");
+      if (d >= order.size() || std::exchange(seen[d], true)) return Status::invalid_file("dim order is not a permutation");
     }
     std::array<int64_t, kMaxRank> wide{};
     std::ranges::copy(sizes, wide.begin());
     int64_t numel = 0, total = 0;
     if (!checked_numel({wide.data(), sizes.size()}, &numel) ||
         !checked_mul(numel, static_cast<int64_t>(dtype_size(static_cast<DType>(tensor.scalar_type()))), &total)) {
-      return invalid(str_cat("tensor sizes ", str_list(sizes), " are negative or too large"));
+      return Status::invalid_file(str_cat("tensor sizes ", str_list(sizes), " are negative or too large"));
     }
     *bytes = static_cast<uint64_t>(total);
     return ok_status();
@@ -330,9 +328,9 @@ class ProgramVerifier {
     const auto* extra = tensor.extra_tensor_info();
     if (extra == nullptr) return ok_status();
     if (extra->location() < pte::TensorDataLocation::MIN || extra->location() > pte::TensorDataLocation::MAX) {
-      return invalid(str_cat("tensor with data location ", static_cast<int>(extra->location())));
+      return Status::invalid_file(str_cat("tensor with data location ", static_cast<int>(extra->location())));
     }
-    if (is_external(tensor) && text_of(extra->fully_qualified_name()).empty()) return invalid("external tensor without a name");
+    if (is_external(tensor) && text_of(extra->fully_qualified_name()).empty()) return Status::invalid_file("external tensor without a name");
     return check_device(extra->device_type(), extra->device_index());
   }
 
@@ -343,32 +341,32 @@ class ProgramVerifier {
     const uint32_t index = tensor.data_buffer_idx();
     const pte::Program& root = *view_.root_;
     if (place != nullptr) {
-      if (count_of(root.mutable_data_segments()) == 0) return invalid(str_cat("tensor with initial state ", index, ", but the program has no such data"));
+      if (count_of(root.mutable_data_segments()) == 0) return Status::invalid_file(str_cat("tensor with initial state ", index, ", but the program has no such data"));
       return check_place(*root.mutable_data_segments()->Get(0), index, bytes, "initial state");
     }
     if (constants_in_segment(root)) return check_place(*root.constant_segment(), index, bytes, "constant");
     const uint32_t inline_count = count_of(root.constant_buffer());
-    if (index >= inline_count) return invalid(index_text("constant: data", index, inline_count));
+    if (index >= inline_count) return Status::invalid_file(index_text("constant: data", index, inline_count));
     const uint64_t stored = count_of(root.constant_buffer()->Get(index)->storage());
-    if (bytes > stored) return invalid(str_cat("constant ", index, ": ", bytes, " bytes are expected, ", stored, " are stored"));
+    if (bytes > stored) return Status::invalid_file(str_cat("constant ", index, ": ", bytes, " bytes are expected, ", stored, " are stored"));
     return ok_status();
   }
 
   Status check_place(const pte::SubsegmentOffsets& places, uint32_t index, uint64_t bytes, std::string_view what) {
-    if (index >= count_of(places.offsets())) return invalid(str_cat(what, ": ", index_text("data", index, count_of(places.offsets()))));
+    if (index >= count_of(places.offsets())) return Status::invalid_file(str_cat(what, ": ", index_text("data", index, count_of(places.offsets()))));
     const uint64_t offset = places.offsets()->Get(index);
     const uint64_t size = view_.root_->segments()->Get(places.segment_index())->size();
     if (range_inside(offset, bytes, size)) return ok_status();
-    return invalid(str_cat(what, " ", index, ": ", bytes, " bytes at offset ", offset, " do not fit in the segment of ", size, " bytes"));
+    return Status::invalid_file(str_cat(what, " ", index, ": ", bytes, " bytes at offset ", offset, " do not fit in the segment of ", size, " bytes"));
   }
 
   Status check_allocation(const pte::AllocationDetails& place, uint64_t bytes) {
     const std::span<const int64_t> sizes = items_of(plan_->non_const_buffer_sizes());
-    if (place.memory_id() == 0 || place.memory_id() >= sizes.size()) return invalid(index_text("planned tensor: arena", place.memory_id(), sizes.size()));
+    if (place.memory_id() == 0 || place.memory_id() >= sizes.size()) return Status::invalid_file(index_text("planned tensor: arena", place.memory_id(), sizes.size()));
     const uint64_t offset = offset_of(place);
     const uint64_t size = static_cast<uint64_t>(sizes[place.memory_id()]);
     if (!range_inside(offset, bytes, size)) {
-      return invalid(str_cat("planned tensor: ", bytes, " bytes at offset ", offset, " do not fit in arena ", place.memory_id(), " of ", size, " bytes"));
+      return Status::invalid_file(str_cat("planned tensor: ", bytes, " bytes at offset ", offset, " do not fit in arena ", place.memory_id(), " of ", size, " bytes"));
     }
     uint64_t& reach = view_.arenas_.back()[place.memory_id()];
     reach = std::max(reach, offset + bytes);
@@ -378,19 +376,19 @@ class ProgramVerifier {
   // --- delegates and instructions ---
 
   Status check_delegate(const pte::BackendDelegate& delegate) {
-    if (delegate.id() == nullptr) return invalid("no id");
+    if (delegate.id() == nullptr) return Status::invalid_file("no id");
     const auto* reference = delegate.processed();
-    if (reference == nullptr) return invalid(str_cat("delegate ", text_of(delegate.id()), " has no payload reference"));
+    if (reference == nullptr) return Status::invalid_file(str_cat("delegate ", text_of(delegate.id()), " has no payload reference"));
     uint32_t count = 0;
     switch (reference->location()) {
       case pte::DataLocation::INLINE: count = count_of(view_.root_->backend_delegate_data()); break;
       case pte::DataLocation::SEGMENT: count = count_of(view_.root_->segments()); break;
-      default: return invalid(str_cat("unknown payload location ", static_cast<int>(reference->location())));
+      default: return Status::invalid_file(str_cat("unknown payload location ", static_cast<int>(reference->location())));
     }
-    if (reference->index() >= count) return invalid(index_text("payload", reference->index(), count));
+    if (reference->index() >= count) return Status::invalid_file(index_text("payload", reference->index(), count));
     for (uint32_t i = 0; i < count_of(delegate.compile_specs()); ++i) {
       const pte::CompileSpec& spec = *delegate.compile_specs()->Get(i);
-      if (spec.key() == nullptr) return invalid(str_cat("compile spec ", i, " has no key"));
+      if (spec.key() == nullptr) return Status::invalid_file(str_cat("compile spec ", i, " has no key"));
       PTERON_TRY(take(spec.value(), "compile spec"));
     }
     return ok_status();
@@ -409,7 +407,7 @@ class ProgramVerifier {
 
   Status check_instruction(const pte::Instruction& instruction) {
     if (instruction.instr_args_type() != pte::InstructionArguments::NONE && instruction.instr_args() == nullptr) {
-      return invalid("an instruction without content");
+      return Status::invalid_file("an instruction without content");
     }
     switch (instruction.instr_args_type()) {
       case pte::InstructionArguments::KernelCall: return check_kernel_call(*instruction.instr_args_as_KernelCall());
@@ -419,20 +417,20 @@ class ProgramVerifier {
         return check_index(instruction.instr_args_as_MoveCall()->move_to(), "move target");
       case pte::InstructionArguments::JumpFalseCall: return check_jump(*instruction.instr_args_as_JumpFalseCall());
       case pte::InstructionArguments::FreeCall: return check_index(instruction.instr_args_as_FreeCall()->value_index(), "freed value");
-      default: return invalid(str_cat("unknown kind ", static_cast<int>(instruction.instr_args_type())));
+      default: return Status::invalid_file(str_cat("unknown kind ", static_cast<int>(instruction.instr_args_type())));
     }
   }
 
   Status check_kernel_call(const pte::KernelCall& call) {
     const uint32_t count = count_of(plan_->operators());
-    if (call.op_index() < 0 || static_cast<uint32_t>(call.op_index()) >= count) return invalid(index_text("operator", call.op_index(), count));
+    if (call.op_index() < 0 || static_cast<uint32_t>(call.op_index()) >= count) return Status::invalid_file(index_text("operator", call.op_index(), count));
     return check_indices(call.args(), "argument");
   }
 
   Status check_delegate_call(const pte::DelegateCall& call) {
     const uint32_t count = count_of(plan_->delegates());
     if (call.delegate_index() < 0 || static_cast<uint32_t>(call.delegate_index()) >= count) {
-      return invalid(index_text("delegate", call.delegate_index(), count));
+      return Status::invalid_file(index_text("delegate", call.delegate_index(), count));
     }
     return check_indices(call.args(), "argument");
   }
@@ -442,10 +440,10 @@ class ProgramVerifier {
     PTERON_TRY(check_index(jump.cond_value_index(), "condition"));
     const auto kind = plan_->values()->Get(static_cast<uint32_t>(jump.cond_value_index()))->val_type();
     if (kind != pte::KernelTypes::Bool && kind != pte::KernelTypes::Tensor) {
-      return invalid(str_cat("condition: a bool or tensor is expected, found a value of kind ", static_cast<int>(kind)));
+      return Status::invalid_file(str_cat("condition: a bool or tensor is expected, found a value of kind ", static_cast<int>(kind)));
     }
     if (jump.destination_instruction() >= 0 && static_cast<uint32_t>(jump.destination_instruction()) <= instruction_count_) return ok_status();
-    return invalid(index_text("jump destination: instruction", jump.destination_instruction(), instruction_count_));
+    return Status::invalid_file(index_text("jump destination: instruction", jump.destination_instruction(), instruction_count_));
   }
 
   /// Names are compared pairwise below this.

@@ -14,8 +14,6 @@ namespace {
 
 constexpr std::string_view kModelsFolder = "models/";
 
-Status invalid(std::string message) { return Status(Code::kInvalidFile, std::move(message)); }
-
 std::string_view text_of(const ZipBytes& bytes) { return {reinterpret_cast<const char*>(bytes.bytes.data()), bytes.bytes.size()}; }
 
 bool has_file(const ZipFile& zip, std::string_view name) {
@@ -29,10 +27,10 @@ Status describe_foreign(const ZipFile& zip, bool has_data) {
   if (has_file(zip, "serialized_exported_program.json")) {
     return Status(Code::kUnsupported, "archive of torch 2.7 or older (serialized_exported_program.json); export it again with torch 2.11 or newer");
   }
-  if (has_data) return invalid("no exported program in archive (torch.export.save did not finish)");
-  if (has_file(zip, "constants.pkl")) return invalid("a TorchScript archive, not one of torch.export.save");
-  if (has_file(zip, "data.pkl")) return invalid("a torch.save file (weights or objects), not an exported program of torch.export.save");
-  return invalid("a zip file, but no archive of torch.export.save: archive_format is missing");
+  if (has_data) return Status::invalid_file("no exported program in archive (torch.export.save did not finish)");
+  if (has_file(zip, "constants.pkl")) return Status::invalid_file("a TorchScript archive, not one of torch.export.save");
+  if (has_file(zip, "data.pkl")) return Status::invalid_file("a torch.save file (weights or objects), not an exported program of torch.export.save");
+  return Status::invalid_file("a zip file, but no archive of torch.export.save: archive_format is missing");
 }
 
 /// The whole text of a small entry, e.g. "pt2" of archive_format.
@@ -41,7 +39,7 @@ Status expect_text(const ZipFile& zip, const ZipEntry* entry, std::string_view w
   PTERON_ASSIGN(const ZipBytes bytes, zip.read(*entry, true));
   const std::string_view found = text_of(bytes);
   if (found == expected) return ok_status();
-  return invalid(str_cat(what, " is '", found.substr(0, 40), "', '", expected, "' is expected"));
+  return Status::invalid_file(str_cat(what, " is '", found.substr(0, 40), "', '", expected, "' is expected"));
 }
 
 Status read_ints(JsonValue dims, std::string_view key, std::vector<int64_t>* out) {
@@ -49,8 +47,8 @@ Status read_ints(JsonValue dims, std::string_view key, std::vector<int64_t>* out
     std::string_view tag;
     JsonValue number;
     int64_t value = 0;
-    if (!json_union(item, &tag, &number) || tag != "as_int" || !json_int(number, &value)) return invalid(str_cat(key, ": constant ints expected"));
-    if (value < 0) return invalid(str_cat(key, ": ", value, " is negative"));
+    if (!json_union(item, &tag, &number) || tag != "as_int" || !json_int(number, &value)) return Status::invalid_file(str_cat(key, ": constant ints expected"));
+    if (value < 0) return Status::invalid_file(str_cat(key, ": ", value, " is negative"));
     out->push_back(value);
   }
   return ok_status();
@@ -87,7 +85,7 @@ Result<Archive> Archive::open(std::shared_ptr<FileBytes> file) {
   Archive archive;
   const auto bytes = file->bytes();
   PTERON_ASSIGN(archive.zip_, ZipFile::open(bytes, std::move(file)));
-  if (archive.zip_.entries().empty()) return invalid("an empty zip file, no archive of torch.export.save");
+  if (archive.zip_.entries().empty()) return Status::invalid_file("an empty zip file, no archive of torch.export.save");
   const std::string_view first = archive.zip_.entries()[0].name;
   const size_t slash = first.find('/');
   archive.root_ = std::string(first.substr(0, slash == std::string_view::npos ? 0 : slash + 1));
@@ -107,7 +105,7 @@ Result<Archive> Archive::open(std::shared_ptr<FileBytes> file) {
   if (Status order = expect_text(archive.zip_, archive.find("byteorder"), "byteorder", "little"); !order.ok()) {
     return Status(Code::kUnsupported, str_cat(order.message(), ": only little-endian weights are read"));
   }
-  if (archive.models_.empty()) return invalid("no exported program in archive: it has no models/*.json");
+  if (archive.models_.empty()) return Status::invalid_file("no exported program in archive: it has no models/*.json");
   if (has_pickled_weights) {
     return Status(Code::kUnsupported, "archive of an older torch with pickled weights (data/weights/*.pt); export it again with torch 2.11 or newer");
   }
@@ -127,7 +125,7 @@ const ZipEntry* Archive::find(std::string_view path) const { return zip_.find(st
 
 Result<JsonDocument> Archive::json(const std::string& path) const {
   const ZipEntry* entry = find(path);
-  if (entry == nullptr) return invalid(str_cat(path, " is missing in the archive"));
+  if (entry == nullptr) return Status::invalid_file(str_cat(path, " is missing in the archive"));
   PTERON_ASSIGN(const ZipBytes bytes, zip_.read(*entry, true));
   return JsonDocument::parse(bytes.bytes, path, bytes.readable_behind);
 }
@@ -145,7 +143,7 @@ Result<PayloadTable> PayloadTable::open(const Archive& archive, std::string_view
 
 Result<ir::Constant> PayloadTable::make(const Archive& archive, std::string_view fqn) {
   const auto found = metas_.find(fqn);
-  if (found == metas_.end()) return invalid(str_cat("weight '", fqn, "' is not in the archive's payload table"));
+  if (found == metas_.end()) return Status::invalid_file(str_cat("weight '", fqn, "' is not in the archive's payload table"));
   const std::string path = str_cat(folder_, json_text(found->second, "path_name"));
   const ZipEntry* entry = archive.find(path);
   JsonValue meta, field;
@@ -156,7 +154,7 @@ Result<ir::Constant> PayloadTable::make(const Archive& archive, std::string_view
     return Status(Code::kUnsupported, str_cat("weight '", fqn, "' is a pickled object", type.empty() ? "" : " of class ", type,
                                               "; unwrap tensor subclasses before export (run_decompositions() does)"));
   }
-  if (entry == nullptr) return invalid(str_cat("weight '", fqn, "': its file ", path, " is missing in the archive"));
+  if (entry == nullptr) return Status::invalid_file(str_cat("weight '", fqn, "': its file ", path, " is missing in the archive"));
   ir::Constant constant;
   constant.name = std::string(fqn);
   TensorMeta fields;
@@ -170,7 +168,7 @@ Result<ir::Constant> PayloadTable::make(const Archive& archive, std::string_view
   const auto item_bytes = static_cast<int64_t>(dtype_size(constant.dtype));
   if (constant.sizes.size() != constant.strides.size() || constant.sizes.size() > kMaxRank || offset < 0 ||
       !checked_numel(constant.sizes, &numel) || !checked_mul(numel, item_bytes, &total_bytes)) {
-    return invalid(str_cat("weight '", fqn, "': sizes ", str_list(constant.sizes), ", strides ", str_list(constant.strides), ", offset ", offset,
+    return Status::invalid_file(str_cat("weight '", fqn, "': sizes ", str_list(constant.sizes), ", strides ", str_list(constant.strides), ", offset ", offset,
                            " are no tensor"));
   }
   auto read = archive.zip().read(*entry, check_ && checked_.insert(entry).second);
@@ -194,7 +192,7 @@ Result<ir::Constant> PayloadTable::make(const Archive& archive, std::string_view
   const auto offset_bytes = static_cast<uint64_t>(offset) * static_cast<uint64_t>(item_bytes);
   if (!strided_extent_bytes(constant.sizes, constant.strides, static_cast<size_t>(item_bytes), &extent) ||
       static_cast<uint64_t>(offset) > payload.bytes.size() || !range_inside(offset_bytes, extent, payload.bytes.size())) {
-    return invalid(str_cat("weight '", fqn, "': sizes ", str_list(constant.sizes), ", strides ", str_list(constant.strides), ", offset ", offset,
+    return Status::invalid_file(str_cat("weight '", fqn, "': sizes ", str_list(constant.sizes), ", strides ", str_list(constant.strides), ", offset ", offset,
                            " reach outside its ", payload.bytes.size(), " bytes in ", path));
   }
   constant.data = payload.bytes.data() + offset_bytes;
@@ -209,7 +207,7 @@ Result<DType> read_dtype(JsonValue number) {
       {11, DType::kComplexDouble}, {12, DType::kBool},         {13, DType::kBFloat16},       {28, DType::kUInt16},         {29, DType::kFloat8E4M3FN},
       {30, DType::kFloat8E5M2},   {31, DType::kFloat8E4M3FNUZ}, {32, DType::kFloat8E5M2FNUZ}, {34, DType::kUInt32},        {35, DType::kUInt64}};
   int64_t value = -1;
-  if (!json_int(number, &value)) return invalid("a dtype number is expected");
+  if (!json_int(number, &value)) return Status::invalid_file("a dtype number is expected");
   for (const auto& [n, dtype] : kTypes) {
     if (n == value) return dtype;
   }
@@ -231,7 +229,7 @@ Status read_tensor_meta(JsonValue meta, TensorMeta* out) {
   JsonValue dtype, field;
   bool has_dtype = false, has_sizes = false, has_strides = false;
   simdjson::dom::object fields;
-  if (meta.get_object().get(fields) != simdjson::SUCCESS) return invalid("a tensor's description is expected");
+  if (meta.get_object().get(fields) != simdjson::SUCCESS) return Status::invalid_file("a tensor's description is expected");
   for (const auto [key, value] : fields) {
     if (key == "dtype") has_dtype = true, dtype = value;
     else if (key == "sizes") has_sizes = true, out->sizes = value;
@@ -241,8 +239,8 @@ Status read_tensor_meta(JsonValue meta, TensorMeta* out) {
     else if (key == "storage_offset" && json_field(value, "as_int", &field)) json_int(field, &out->storage_offset);
   }
   if (layout != kStrided) return Status(Code::kUnsupported, str_cat("a sparse or other layout (number ", layout, "); only strided tensors are supported"));
-  if (!has_sizes || !has_strides) return invalid(has_sizes ? "strides are missing" : "sizes are missing");
-  if (!has_dtype) return invalid("dtype is missing");
+  if (!has_sizes || !has_strides) return Status::invalid_file(has_sizes ? "strides are missing" : "sizes are missing");
+  if (!has_dtype) return Status::invalid_file("dtype is missing");
   PTERON_ASSIGN(out->dtype, read_dtype(dtype));
   return ok_status();
 }

@@ -19,8 +19,6 @@ using ir::ValueId;
 
 namespace {
 
-Status invalid(std::string message) { return Status(Code::kInvalidFile, std::move(message)); }
-
 /// True if every result of a node is a symbolic number or None.
 bool has_only_symbolic_results(JsonValue json) {
   for (const JsonValue output : json_each(json, "outputs")) {
@@ -54,7 +52,7 @@ GraphReader::GraphReader(ImportContext& context, ir::Graph& graph, JsonValue jso
 Result<Expr> GraphReader::sym_value(JsonValue sym) {
   std::string_view tag;
   JsonValue payload;
-  if (!json_union(sym, &tag, &payload)) return invalid("a symbolic or constant number is expected");
+  if (!json_union(sym, &tag, &payload)) return Status::invalid_file("a symbolic or constant number is expected");
   int64_t integer = 0;
   double number = 0;
   bool truth = false;
@@ -63,15 +61,15 @@ Result<Expr> GraphReader::sym_value(JsonValue sym) {
   if (tag == "as_bool" && json_bool(payload, &truth)) return context_.program.exprs.boolean(truth);
   if (tag == "as_expr") return context_.exprs.read(json_text(payload, "expr_str"));
   if (tag == "as_name") return symbolic(json_text(payload));
-  return invalid(str_cat("a symbolic or constant number is expected, found ", tag));
+  return Status::invalid_file(str_cat("a symbolic or constant number is expected, found ", tag));
 }
 
 Result<Expr> GraphReader::symbolic(std::string_view name) {
   const auto found = sym_values_.find(name);
-  if (found == sym_values_.end()) return invalid(str_cat("symbolic value '", name, "' has no expression"));
+  if (found == sym_values_.end()) return Status::invalid_file(str_cat("symbolic value '", name, "' has no expression"));
   std::string_view tag;
   JsonValue payload;
-  if (json_union(found->second, &tag, &payload) && tag == "as_name") return invalid(str_cat("symbolic value '", name, "' is defined by a name"));
+  if (json_union(found->second, &tag, &payload) && tag == "as_name") return Status::invalid_file(str_cat("symbolic value '", name, "' is defined by a name"));
   return sym_value(found->second);
 }
 
@@ -80,7 +78,7 @@ Status GraphReader::fill_dims(JsonValue dims, std::string_view key, std::vector<
   if (dims.get_array().get(items) == simdjson::SUCCESS) out->reserve(items.size());
   for (const JsonValue item : json_each(dims)) {
     PTERON_ASSIGN(const Expr dim, sym_value(item));
-    if (dim.type() != ExprType::kInt || (dim.is_const() && dim.value() < 0)) return invalid(str_cat(key, ": ", ir::to_text(dim), " is no dim"));
+    if (dim.type() != ExprType::kInt || (dim.is_const() && dim.value() < 0)) return Status::invalid_file(str_cat(key, ": ", ir::to_text(dim), " is no dim"));
     out->push_back(dim);
   }
   return ok_status();
@@ -88,7 +86,7 @@ Status GraphReader::fill_dims(JsonValue dims, std::string_view key, std::vector<
 
 Result<ir::TensorType> GraphReader::tensor_type(std::string_view name) {
   const auto found = tensor_values_.find(name);
-  if (found == tensor_values_.end()) return invalid(str_cat("tensor '", name, "' has no entry in tensor_values"));
+  if (found == tensor_values_.end()) return Status::invalid_file(str_cat("tensor '", name, "' has no entry in tensor_values"));
   const JsonValue meta = found->second;
   ir::TensorType type;
   TensorMeta fields;
@@ -97,10 +95,10 @@ Result<ir::TensorType> GraphReader::tensor_type(std::string_view name) {
   if (status.ok()) status = fill_dims(fields.strides, "strides", &type.strides);
   type.dtype = fields.dtype;
   if (status.ok() && type.sizes.size() > kMaxRank) status = Status(Code::kUnsupported, str_cat("rank ", type.sizes.size(), ", at most ", kMaxRank, " is supported"));
-  if (status.ok() && type.sizes.size() != type.strides.size()) status = invalid(str_cat(type.sizes.size(), " sizes and ", type.strides.size(), " strides"));
+  if (status.ok() && type.sizes.size() != type.strides.size()) status = Status::invalid_file(str_cat(type.sizes.size(), " sizes and ", type.strides.size(), " strides"));
   int64_t bytes = static_cast<int64_t>(dtype_size(type.dtype));
   for (const Expr& size : type.sizes) {  // symbolic dims count as 1
-    if (status.ok() && size.is_const() && !checked_mul(bytes, std::max<int64_t>(size.value(), 1), &bytes)) status = invalid("the size overflows 64 bits");
+    if (status.ok() && size.is_const() && !checked_mul(bytes, std::max<int64_t>(size.value(), 1), &bytes)) status = Status::invalid_file("the size overflows 64 bits");
   }
   if (!status.ok()) return std::move(status).with_context(str_cat("tensor '", name, "'"));
   type.device = fields.device;
@@ -118,14 +116,14 @@ Result<ValueId> GraphReader::value(std::string_view name) {
   const auto found = values_.find(name);
   if (found != values_.end()) return found->second;
   const auto pending = pending_.find(name);
-  if (pending == pending_.end()) return invalid(str_cat("value '", name, "' is used before it is produced"));
+  if (pending == pending_.end()) return Status::invalid_file(str_cat("value '", name, "' is used before it is produced"));
   PTERON_ASSIGN(const ir::ConstantId constant, add_constant(pending->second));
   const ValueId id = graph_.add_constant(constant, name);
   if (tensor_values_.contains(name)) {
     PTERON_ASSIGN(const ir::TensorType declared, tensor_type(name));
     const ir::TensorType& stored = graph_[id].type;
     if (declared.dtype != stored.dtype || declared.sizes != stored.sizes) {
-      return invalid(str_cat("weight '", pending->second.fqn, "' is ", ir::print_type(stored), " in the archive, the graph says ", ir::print_type(declared)));
+      return Status::invalid_file(str_cat("weight '", pending->second.fqn, "' is ", ir::print_type(stored), " in the archive, the graph says ", ir::print_type(declared)));
     }
     graph_[id].type.device = declared.device;
   }
@@ -140,7 +138,7 @@ Result<Expr> GraphReader::scalar(std::string_view tag, JsonValue payload) {
   if (tag == "as_int" && json_int(payload, &integer)) return Expr(integer);
   if (tag == "as_float" && json_float(payload, &number)) return context_.program.exprs.floating(number);
   if (tag == "as_bool" && json_bool(payload, &truth)) return context_.program.exprs.boolean(truth);
-  return invalid(str_cat(tag, " holds no such number"));
+  return Status::invalid_file(str_cat(tag, " holds no such number"));
 }
 
 Result<Arg> GraphReader::list(std::string_view tag, JsonValue payload) {
@@ -172,7 +170,7 @@ Result<Arg> GraphReader::list(std::string_view tag, JsonValue payload) {
 Result<Arg> GraphReader::argument(JsonValue json) {
   std::string_view tag;
   JsonValue payload;
-  if (!json_union(json, &tag, &payload)) return invalid("an argument is expected");
+  if (!json_union(json, &tag, &payload)) return Status::invalid_file("an argument is expected");
   if (tag == "as_none") return Arg();
   if (tag == "as_tensor") {
     const std::string_view name = json_text(payload, "name");
@@ -201,7 +199,7 @@ Result<Arg> GraphReader::argument(JsonValue json) {
   if (tag == "as_memory_format" && json_int(payload, &number)) {
     bool known = false;
     const ir::MemoryFormat format = memory_format_of(number, &known);
-    if (!known) return invalid(str_cat("memory format number ", number, " is unknown"));
+    if (!known) return Status::invalid_file(str_cat("memory format number ", number, " is unknown"));
     return Arg(format);
   }
   if (tag == "as_layout" && json_int(payload, &number)) return Arg(number == 7 ? ir::Layout::kStrided : ir::Layout::kSparse);
@@ -218,7 +216,7 @@ Result<Arg> GraphReader::argument(JsonValue json) {
 
 Status GraphReader::read_region_argument(JsonValue payload, ir::Node* node) {
   JsonValue graph;
-  if (!json_field(payload, "graph", &graph)) return invalid("as_graph without a graph");
+  if (!json_field(payload, "graph", &graph)) return Status::invalid_file("as_graph without a graph");
   auto region = std::make_unique<ir::Graph>(context_.program);
   GraphReader reader(context_, *region, graph);
   if (Status status = reader.read_region(); !status.ok()) return std::move(status).with_context(json_text(payload, "name"));
@@ -239,7 +237,7 @@ Status GraphReader::place_argument(std::string_view name, Arg arg, std::vector<A
       return ok_status();
     }
     if (*next + 1 == schema.size() && op.has(ir::kRegion) && std::holds_alternative<Expr>(arg)) return ok_status();  // a scalar operand: known inside as well
-    if (*next >= schema.size()) return invalid(str_cat(op.name, " has ", schema.size(), " arguments, the archive gives more"));
+    if (*next >= schema.size()) return Status::invalid_file(str_cat(op.name, " has ", schema.size(), " arguments, the archive gives more"));
     const size_t at = (*next)++;
     ir::coerce_argument(&arg, schema[at].type, context_.program.exprs);
     (*args)[at] = std::move(arg);
@@ -263,7 +261,7 @@ Status GraphReader::complete(const ir::Op& op, std::vector<Arg>* args, const std
     } else if (schema.type.list && op.has(ir::kRegion)) {
       (*args)[i] = std::vector<ValueId>();
     } else if (!schema.type.optional) {
-      return invalid(str_cat(op.name, ": argument '", schema.name, "' is missing"));
+      return Status::invalid_file(str_cat(op.name, ": argument '", schema.name, "' is missing"));
     }
   }
   return ok_status();
@@ -283,7 +281,7 @@ Status GraphReader::read_arguments(JsonValue json, size_t skipped, ir::Node* nod
     JsonValue arg;
     std::string_view tag;
     JsonValue payload;
-    if (!json_field(input, "arg", &arg) || !json_union(arg, &tag, &payload)) return invalid(str_cat("argument '", name, "' has no value"));
+    if (!json_field(input, "arg", &arg) || !json_union(arg, &tag, &payload)) return Status::invalid_file(str_cat("argument '", name, "' has no value"));
     if (tag == "as_graph") {
       PTERON_TRY(read_region_argument(payload, node));
       continue;
@@ -308,7 +306,7 @@ Status GraphReader::read_arguments(JsonValue json, size_t skipped, ir::Node* nod
 Status GraphReader::read_output(std::string_view tag, JsonValue payload, ir::Node* node) {
   if (tag == "as_tensor") {
     const std::string_view name = json_text(payload, "name");
-    if (values_.contains(name) || pending_.contains(name)) return invalid(str_cat("value '", name, "' is produced twice"));
+    if (values_.contains(name) || pending_.contains(name)) return Status::invalid_file(str_cat("value '", name, "' is produced twice"));
     PTERON_ASSIGN(ir::TensorType type, tensor_type(name));
     const ValueId id = graph_.add_tensor(std::move(type), name);
     values_.emplace(name, id);
@@ -323,7 +321,7 @@ Status GraphReader::read_output(std::string_view tag, JsonValue payload, ir::Nod
     for (const JsonValue item : json_each(payload)) {
       std::string_view inner_tag;
       JsonValue inner;
-      if (!json_union(item, &inner_tag, &inner)) return invalid("a result is expected");
+      if (!json_union(item, &inner_tag, &inner)) return Status::invalid_file("a result is expected");
       PTERON_TRY(read_output(inner_tag, inner, node));
     }
     return ok_status();
@@ -345,7 +343,7 @@ Status GraphReader::read_outputs(JsonValue json, bool gives_token, ir::Node* nod
   for (const JsonValue output : json_each(json, "outputs")) {
     std::string_view tag;
     JsonValue payload;
-    if (!json_union(output, &tag, &payload)) return invalid("a result is expected");
+    if (!json_union(output, &tag, &payload)) return Status::invalid_file("a result is expected");
     if (gives_token && tag == "as_tensor") {
       define_token(json_text(payload, "name"));
       gives_token = false;
@@ -356,7 +354,7 @@ Status GraphReader::read_outputs(JsonValue json, bool gives_token, ir::Node* nod
   const auto& returns = node->op->schema.returns;
   const bool has_list = std::any_of(returns.begin(), returns.end(), [](const ir::SchemaReturn& r) { return r.type.list; });
   if (node->op->known && !has_list && node->outputs.size() != returns.size()) {
-    return invalid(str_cat(node->op->name, " has ", returns.size(), " results, the archive gives ", node->outputs.size()));
+    return Status::invalid_file(str_cat(node->op->name, " has ", returns.size(), " results, the archive gives ", node->outputs.size()));
   }
   return ok_status();
 }
@@ -413,7 +411,7 @@ std::string effect_operator(JsonValue json) {
 
 Status GraphReader::read_node(JsonValue json) {
   const std::string_view target = json_text(json, "target");
-  if (target.empty()) return invalid("a node without target");
+  if (target.empty()) return Status::invalid_file("a node without target");
   std::string name = operator_name(target);
   const bool effect = name == "higher_order::with_effects";
   if (effect) name = effect_operator(json);
@@ -448,12 +446,12 @@ Status GraphReader::read_region() {
   for (const JsonValue input : json_each(json_, "inputs")) {
     std::string_view tag;
     JsonValue payload;
-    if (!json_union(input, &tag, &payload)) return invalid("a graph input is expected");
+    if (!json_union(input, &tag, &payload)) return Status::invalid_file("a graph input is expected");
     if (tag != "as_tensor") continue;  // scalars: the same symbols inside and outside
     const std::string_view name = json_text(payload, "name");
     PTERON_ASSIGN(ir::TensorType type, tensor_type(name));
     const ValueId id = graph_.add_tensor(std::move(type), name);
-    if (!values_.emplace(name, id).second) return invalid(str_cat("graph input '", name, "' occurs twice"));
+    if (!values_.emplace(name, id).second) return Status::invalid_file(str_cat("graph input '", name, "' occurs twice"));
     graph_.inputs.push_back({graph_[id].name, id, {}});
   }
   PTERON_TRY(read_nodes());

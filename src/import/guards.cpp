@@ -15,7 +15,7 @@ using ir::ExprOp;
 
 namespace {
 
-constexpr int kMaxDepth = 60;
+constexpr int kMaxGuardDepth = 60;
 constexpr int kMaxNodes = 1000;
 
 class GuardParser {
@@ -57,7 +57,7 @@ class GuardParser {
   }
 
   Expr any_of(int depth) {
-    if (depth > kMaxDepth) return fail();
+    if (depth > kMaxGuardDepth) return fail();
     Expr left = all_of(depth);
     while (!failed_ && eat_word("or")) left = make(ExprOp::kOr, {left, all_of(depth)});
     return left;
@@ -68,7 +68,7 @@ class GuardParser {
     return left;
   }
   Expr negation(int depth) {
-    if (depth > kMaxDepth) return fail();
+    if (depth > kMaxGuardDepth) return fail();
     return eat_word("not") ? make(ExprOp::kNot, {negation(depth + 1)}) : comparison(depth);
   }
 
@@ -123,7 +123,7 @@ class GuardParser {
     return left;
   }
   Expr factor(int depth) {
-    if (depth > kMaxDepth) return fail();
+    if (depth > kMaxGuardDepth) return fail();
     if (eat("-")) return make(ExprOp::kMul, {-1, factor(depth + 1)});
     const Expr base = atom(depth);
     if (!eat("**")) return base;

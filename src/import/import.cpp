@@ -22,8 +22,6 @@ constexpr int64_t kNewestMinor = 20;  // torch 2.14
 using ir::Arg;
 using ir::ValueId;
 
-Status invalid(std::string message) { return Status(Code::kInvalidFile, std::move(message)); }
-
 Status check_version(JsonValue program, LogSink* log) {
   JsonValue version, field;
   int64_t major = -1, minor = 0;
@@ -32,7 +30,7 @@ Status check_version(JsonValue program, LogSink* log) {
     if (json_field(version, "minor", &field)) json_int(field, &minor);
   }
   if (major != kSchemaMajor) {
-    return invalid(str_cat("schema version ", major, ".", minor, " (torch ", json_text(program, "torch_version"), "), version ", kSchemaMajor,
+    return Status::invalid_file(str_cat("schema version ", major, ".", minor, " (torch ", json_text(program, "torch_version"), "), version ", kSchemaMajor,
                            " is expected"));
   }
   if (minor > kNewestMinor && log != nullptr) {
@@ -93,11 +91,11 @@ class SignatureReader {
 
   Status read(ir::Method* method) {
     JsonValue graph, signature;
-    if (!json_field(module_, "graph", &graph) || !json_field(module_, "signature", &signature)) return invalid("graph or signature is missing");
+    if (!json_field(module_, "graph", &graph) || !json_field(module_, "signature", &signature)) return Status::invalid_file("graph or signature is missing");
     const std::vector<JsonValue> inputs = json_items(graph, "inputs"), input_specs = json_items(signature, "input_specs");
     const std::vector<JsonValue> outputs = json_items(graph, "outputs"), output_specs = json_items(signature, "output_specs");
     if (inputs.size() != input_specs.size() || outputs.size() != output_specs.size()) {
-      return invalid(str_cat(inputs.size(), " graph inputs with ", input_specs.size(), " specifications, ", outputs.size(), " graph outputs with ",
+      return Status::invalid_file(str_cat(inputs.size(), " graph inputs with ", input_specs.size(), " specifications, ", outputs.size(), " graph outputs with ",
                              output_specs.size()));
     }
     read_specifications(method);
@@ -133,7 +131,7 @@ class SignatureReader {
   Status read_input(JsonValue spec, JsonValue input) {
     std::string_view tag;
     JsonValue part, field;
-    if (!json_union(spec, &tag, &part)) return invalid("an input specification is expected");
+    if (!json_union(spec, &tag, &part)) return Status::invalid_file("an input specification is expected");
     std::string_view name;
     if (json_field(part, "arg", &field)) name = json_text(field, "name");
     if (tag == "parameter") return read_payload_input(name, {json_text(part, "parameter_name"), ir::Constant::Origin::kParameter, false});
@@ -152,7 +150,7 @@ class SignatureReader {
     }
     if (tag == "constant_input") {
       ir::Input literal{std::string(json_text(part, "name")), {}, {}};
-      if (!json_field(part, "value", &field)) return invalid("constant_input without a value");
+      if (!json_field(part, "value", &field)) return Status::invalid_file("constant_input without a value");
       PTERON_ASSIGN(literal.literal, reader_.argument(field));
       reader_.graph().inputs.push_back(std::move(literal));
       return ok_status();
@@ -172,7 +170,7 @@ class SignatureReader {
     constant.mutable_elsewhere = true;
     PTERON_ASSIGN(ir::TensorType type, reader_.tensor_type(name));
     const std::vector<ir::Expr> sizes(constant.sizes.begin(), constant.sizes.end());
-    if (type.sizes != sizes || type.dtype != constant.dtype) return invalid(str_cat("buffer '", pending.fqn, "': its value and its payload differ in type"));
+    if (type.sizes != sizes || type.dtype != constant.dtype) return Status::invalid_file(str_cat("buffer '", pending.fqn, "': its value and its payload differ in type"));
     const ValueId id = graph.add_tensor(std::move(type), name);
     reader_.define(name, id);
     states_.emplace(pending.fqn, graph.states.size());
@@ -184,7 +182,7 @@ class SignatureReader {
     ir::Graph& graph = reader_.graph();
     std::string_view tag;
     JsonValue payload;
-    if (!json_union(input, &tag, &payload)) return invalid("a graph input is expected");
+    if (!json_union(input, &tag, &payload)) return Status::invalid_file("a graph input is expected");
     ir::Input made;
     std::string_view name;
     if (tag == "as_tensor") {
@@ -248,21 +246,21 @@ class SignatureReader {
     ir::Graph& graph = reader_.graph();
     std::string_view tag;
     JsonValue part;
-    if (!json_union(spec, &tag, &part)) return invalid("an output specification is expected");
+    if (!json_union(spec, &tag, &part)) return Status::invalid_file("an output specification is expected");
     if (tag == "token") return ok_status();
     auto arg = reader_.argument(output);
     if (!arg.ok()) return std::move(arg).status().with_context("output");
     if (tag == "buffer_mutation" || tag == "parameter_mutation") {
       const auto state = states_.find(json_text(part, tag == "buffer_mutation" ? "buffer_name" : "parameter_name"));
       const auto* id = std::get_if<ValueId>(&*arg);
-      if (state == states_.end() || id == nullptr) return invalid(str_cat(tag, " of a buffer that is no input"));
+      if (state == states_.end() || id == nullptr) return Status::invalid_file(str_cat(tag, " of a buffer that is no input"));
       graph.states[state->second].result = *id;
       return ok_status();
     }
     if (tag == "user_input_mutation") {
       const auto position = positions_.find(json_text(part, "user_input_name"));
       const auto* id = std::get_if<ValueId>(&*arg);
-      if (position == positions_.end() || id == nullptr) return invalid("user_input_mutation of an input that does not exist");
+      if (position == positions_.end() || id == nullptr) return Status::invalid_file("user_input_mutation of an input that does not exist");
       graph.input_mutations.push_back({static_cast<uint32_t>(position->second), *id});
       return ok_status();
     }
@@ -288,7 +286,7 @@ Status import_archive(std::shared_ptr<FileBytes> file, const ir::Catalog& catalo
   PTERON_TRY(check_version(document.root(), options.log));
   JsonValue graph_module, graph;
   if (!json_field(document.root(), "graph_module", &graph_module) || !json_field(graph_module, "graph", &graph)) {
-    return invalid(str_cat(path, " has no graph_module with a graph"));
+    return Status::invalid_file(str_cat(path, " has no graph_module with a graph"));
   }
   PTERON_ASSIGN(PayloadTable weights, PayloadTable::open(archive, model, "weights", options.check_weights));
   PTERON_ASSIGN(PayloadTable constants, PayloadTable::open(archive, model, "constants", options.check_weights));
@@ -300,7 +298,7 @@ Status import_archive(std::shared_ptr<FileBytes> file, const ir::Catalog& catalo
   SignatureReader signature(context, reader, document.root(), graph_module);
   if (Status status = signature.read(method.get()); !status.ok()) return std::move(status).with_context(path);
   if (Status status = ir::verify(method->graph, ir::Dialect::kImported); !status.ok()) {
-    return invalid(str_cat(path, ": ", status.message()));  // an archive that contradicts the schemas or itself
+    return Status::invalid_file(str_cat(path, ": ", status.message()));  // an archive that contradicts the schemas or itself
   }
   program.methods.push_back(std::move(method));
   return ok_status();

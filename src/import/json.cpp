@@ -12,7 +12,7 @@
 namespace pteron::importer {
 
 namespace {
-constexpr size_t kMaxDepth = 256;  // a graph inside a graph costs 6 levels
+constexpr size_t kMaxJsonDepth = 256;  // a graph inside a graph costs 6 levels
 }  // namespace
 
 Result<JsonDocument> JsonDocument::parse(std::span<const std::byte> text, std::string_view what, size_t readable_behind) {
@@ -27,7 +27,7 @@ Result<JsonDocument> JsonDocument::parse(std::span<const std::byte> text, std::s
   JsonDocument document;
   document.parser_.reset(new (std::nothrow) simdjson::dom::parser());
   if (document.parser_ == nullptr) return Status::out_of_memory();
-  simdjson::error_code error = document.parser_->allocate(text.size() + 1, kMaxDepth);
+  simdjson::error_code error = document.parser_->allocate(text.size() + 1, kMaxJsonDepth);
   if (error == simdjson::SUCCESS) {
     error = document.parser_->parse(reinterpret_cast<const uint8_t*>(begin), text.size(), false).get(document.root_);
   }

@@ -15,7 +15,7 @@ namespace pteron::importer {
 namespace {
 
 using Kind = PickleValue::Kind;
-constexpr int kMaxDepth = 64;
+constexpr int kMaxPickleDepth = 64;
 constexpr size_t kMaxVisits = 100000;  ///< a list may hold another one twice, which holds another one twice, ...
 
 Status none_stored(std::string_view why) { return Status(Code::kNotFound, str_cat("no sample inputs: ", why)); }
@@ -47,7 +47,7 @@ class Flattener {
   Flattener(const ZipFile& zip, std::string root) : zip_(zip), root_(std::move(root)) {}
 
   Status add(const PickleValue& value, const std::string& path, int depth) {
-    if (depth > kMaxDepth || ++visits_ > kMaxVisits) return none_stored("they are nested too deeply");
+    if (depth > kMaxPickleDepth || ++visits_ > kMaxVisits) return none_stored("they are nested too deeply");
     switch (value.kind) {
       case Kind::kNone: return leaf(path, std::monostate());
       case Kind::kBool: return leaf(path, value.integer != 0);

@@ -17,7 +17,7 @@ using ir::Range;
 
 namespace {
 
-constexpr int kMaxDepth = 100;
+constexpr int kMaxSreprDepth = 100;
 constexpr int kMaxNodes = 2000;
 constexpr size_t kMaxTerms = 2000;  ///< terms of a sum after multiplying out
 
@@ -116,7 +116,7 @@ class SreprParser {
 
   Expr expression(int depth) {
     if (!status_.ok()) return 0;
-    if (depth > kMaxDepth || ++nodes_ > kMaxNodes) {
+    if (depth > kMaxSreprDepth || ++nodes_ > kMaxNodes) {
       unsupported("too large");
       return 0;
     }

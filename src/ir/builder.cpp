@@ -11,9 +11,6 @@
 
 namespace pteron::ir {
 
-double number_of(Expr e) { return e.is_const() ? static_cast<double>(e.value()) : e.node()->number; }
-bool is_number(Expr e) { return e.is_const() || e.node()->op == ExprOp::kConst; }
-
 const Arg& NodeView::arg(std::string_view name) const {
   const int at = op_->schema.find(name);
   PTERON_CHECK(at >= 0 && static_cast<size_t>(at) < args_.size());

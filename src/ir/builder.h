@@ -55,11 +55,6 @@ class NodeView {
   std::span<const Arg> args_;
 };
 
-/// Numeric value of a constant scalar expression (int, float or bool). Requires: is_number(e).
-double number_of(Expr e);
-/// True for integer, float and bool constants.
-bool is_number(Expr e);
-
 struct InferredValue {
   ValueKind kind = ValueKind::kTensor;
   TensorType type;

@@ -82,9 +82,6 @@ void add_into(std::map<Expr, int64_t, Before>& terms, int64_t& constant, Expr e,
   total = wrapping_add(total, wrapping_mul(coefficient, times));
 }
 
-double const_number(Expr e) { return e.is_const() ? static_cast<double>(e.value()) : e.node()->number; }
-bool is_number(Expr e) { return e.is_const() || e.node()->op == ExprOp::kConst; }
-
 ExprType result_type(ExprOp op, std::span<const Expr> args) {
   switch (op) {
     case ExprOp::kTrueDiv:
@@ -116,17 +113,17 @@ ExprType result_type(ExprOp op, std::span<const Expr> args) {
 }
 
 std::optional<double> fold_float(ExprOp op, std::span<const Expr> args, std::string_view name) {
-  const double a = const_number(args[0]);
-  const double b = args.size() > 1 ? const_number(args[1]) : 0;
+  const double a = number_of(args[0]);
+  const double b = args.size() > 1 ? number_of(args[1]) : 0;
   switch (op) {
     case ExprOp::kAdd: {
       double sum = 0;
-      for (const Expr& e : args) sum += const_number(e);
+      for (const Expr& e : args) sum += number_of(e);
       return sum;
     }
     case ExprOp::kMul: {
       double product = 1;
-      for (const Expr& e : args) product *= const_number(e);
+      for (const Expr& e : args) product *= number_of(e);
       return product;
     }
     case ExprOp::kTrueDiv: return b == 0 ? std::nullopt : std::optional(a / b);
@@ -154,7 +151,7 @@ std::optional<double> fold_float(ExprOp op, std::span<const Expr> args, std::str
     case ExprOp::kAnd: return a != 0 && b != 0;
     case ExprOp::kOr: return a != 0 || b != 0;
     case ExprOp::kNot: return a == 0;
-    case ExprOp::kIte: return a != 0 ? b : const_number(args[2]);
+    case ExprOp::kIte: return a != 0 ? b : number_of(args[2]);
     default: return std::nullopt;
   }
 }
@@ -542,6 +539,9 @@ int64_t to_bound(double v, int64_t infinite) {
 }
 
 }  // namespace
+
+double number_of(Expr e) { return e.is_const() ? static_cast<double>(e.value()) : e.node()->number; }
+bool is_number(Expr e) { return e.is_const() || e.node()->op == ExprOp::kConst; }
 
 Range bounds(Expr e) {
   if (e.is_const()) return {e.value(), e.value()};

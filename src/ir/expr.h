@@ -159,6 +159,11 @@ bool dim_differ(Expr a, Expr b);
 inline bool dim_is_const(Expr dim) { return dim.is_const(); }
 inline int64_t dim_value(Expr dim) { return dim.value(); }
 
+/// Numeric value of a constant scalar expression (int, float or bool). Requires: is_number(e).
+double number_of(Expr e);
+/// True for integer, float and bool constants.
+bool is_number(Expr e);
+
 /// Interval of an integer expression from the ranges of its symbols.
 Range bounds(Expr e);
 /// Every symbol in the expression, each once.

@@ -9,7 +9,7 @@ namespace pteron::ir {
 
 namespace {
 
-constexpr int kMaxDepth = 100;
+constexpr int kMaxExprDepth = 100;
 constexpr int kMaxNodes = 4000;
 constexpr size_t kMaxTerms = 4000;  ///< terms of a sum after multiplying out
 
@@ -83,7 +83,7 @@ class ExprParser {
   }
 
   bool sign(int depth, Expr* out) {
-    if (depth > kMaxDepth || ++nodes_ > kMaxNodes) return lexer_.fail(Status(Code::kUnsupported, "expression is too large"));
+    if (depth > kMaxExprDepth || ++nodes_ > kMaxNodes) return lexer_.fail(Status(Code::kUnsupported, "expression is too large"));
     if (lexer_.starts_number()) return number(out);
     if (!lexer_.eat("-")) return primary(depth, out);
     if (!sign(depth + 1, out)) return false;

@@ -18,7 +18,7 @@ namespace pteron::ir {
 
 namespace {
 
-constexpr int kMaxRegionDepth = 30;
+constexpr int kMaxTextRegionDepth = 30;
 constexpr uint64_t kMaxPatternBytes = uint64_t{64} << 20;  ///< constants without contents get a pattern of at most this size
 
 /// What all graphs of a text share.
@@ -105,7 +105,7 @@ class GraphParser {
 
   /// "graph(...) {...}" without the first word.
   bool parse() {
-    if (depth_ > kMaxRegionDepth) return lexer_.fail(Status(Code::kUnsupported, "regions are nested too deeply"));
+    if (depth_ > kMaxTextRegionDepth) return lexer_.fail(Status(Code::kUnsupported, "regions are nested too deeply"));
     if (!lexer_.need("(")) return false;
     while (!lexer_.eat(")")) {
       if (!graph_.inputs.empty() && !lexer_.need(",")) return false;

@@ -35,8 +35,6 @@ constexpr DTypeCode kCodes[] = {
     {"u8", DType::kUInt64},  {"b1", DType::kBool},    {"c8", DType::kComplexFloat}, {"c16", DType::kComplexDouble},
 };
 
-Status invalid(std::string message) { return Status(Code::kInvalidFile, std::move(message)); }
-
 /// What a header says.
 struct Header {
   std::string descr;
@@ -77,7 +75,7 @@ class HeaderReader {
   }
 
  private:
-  Status error(std::string_view what) const { return invalid(str_cat(".npy header: ", what, " at byte ", at_)); }
+  Status error(std::string_view what) const { return Status::invalid_file(str_cat(".npy header: ", what, " at byte ", at_)); }
 
   char peek() {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t')) ++at_;
@@ -133,15 +131,15 @@ class HeaderReader {
 /// The header's text; writes where the data starts.
 Result<std::string_view> header_text(std::span<const std::byte> bytes, size_t* data_at) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (!text.starts_with(kMagic)) return invalid(str_cat("a .npy file is expected, found ", bytes.size(), " bytes that start otherwise"));
-  if (bytes.size() < kPrefixBytes + 4) return invalid(str_cat(".npy file of ", bytes.size(), " bytes is cut off"));
+  if (!text.starts_with(kMagic)) return Status::invalid_file(str_cat("a .npy file is expected, found ", bytes.size(), " bytes that start otherwise"));
+  if (bytes.size() < kPrefixBytes + 4) return Status::invalid_file(str_cat(".npy file of ", bytes.size(), " bytes is cut off"));
   const uint8_t version = static_cast<uint8_t>(bytes[6]);
-  if (version < 1 || version > 3) return invalid(str_cat(".npy version ", version, ", 1 to 3 are known"));
+  if (version < 1 || version > 3) return Status::invalid_file(str_cat(".npy version ", version, ", 1 to 3 are known"));
   const size_t length_bytes = version == 1 ? 2 : 4;
   uint32_t length = 0;
   std::memcpy(&length, bytes.data() + kPrefixBytes, length_bytes);
   const size_t start = kPrefixBytes + length_bytes;
-  if (length > bytes.size() - start) return invalid(str_cat(".npy header of ", length, " bytes, the file has ", bytes.size(), " (cut off?)"));
+  if (length > bytes.size() - start) return Status::invalid_file(str_cat(".npy header of ", length, " bytes, the file has ", bytes.size(), " (cut off?)"));
   *data_at = start + length;
   return text.substr(start, length);
 }
@@ -252,11 +250,11 @@ Result<TensorView> read_npy(std::span<const std::byte> bytes) {
   PTERON_ASSIGN(const DType dtype, dtype_of(header.descr));
   int64_t numel = 0, needed = 0;
   if (!checked_numel(header.shape, &numel) || !checked_mul(numel, static_cast<int64_t>(dtype_size(dtype)), &needed)) {
-    return invalid(str_cat(".npy shape ", str_list(header.shape), " is too large"));
+    return Status::invalid_file(str_cat(".npy shape ", str_list(header.shape), " is too large"));
   }
   const std::span<const std::byte> data = bytes.subspan(data_at);
   if (static_cast<uint64_t>(needed) != data.size()) {
-    return invalid(str_cat(".npy array ", dtype_name(dtype), shape_text(header.shape), " needs ", needed, " bytes, the file has ", data.size(),
+    return Status::invalid_file(str_cat(".npy array ", dtype_name(dtype), shape_text(header.shape), " needs ", needed, " bytes, the file has ", data.size(),
                            static_cast<uint64_t>(needed) > data.size() ? " (cut off?)" : ""));
   }
   TensorView view = make_contiguous_view(dtype, header.shape, const_cast<std::byte*>(data.data()));  // NOLINT: documented as read-only
@@ -303,8 +301,8 @@ Result<TensorFile> read_npz(std::span<const std::byte> bytes, std::shared_ptr<co
   out.kind = TensorFile::Kind::kNpz;
   out.owners.push_back(std::move(owner));
   for (const ZipEntry& entry : zip.entries()) {
-    if (entry.name.ends_with("/archive_format")) return invalid("a .npz of arrays is expected, found an archive of torch.export.save (.pt2)");
-    if (entry.name.ends_with("/data.pkl")) return invalid("a .npz of arrays is expected, found a torch.save file; write tensors with safetensors.torch.save_file");
+    if (entry.name.ends_with("/archive_format")) return Status::invalid_file("a .npz of arrays is expected, found an archive of torch.export.save (.pt2)");
+    if (entry.name.ends_with("/data.pkl")) return Status::invalid_file("a .npz of arrays is expected, found a torch.save file; write tensors with safetensors.torch.save_file");
   }
   for (const ZipEntry& entry : zip.entries()) {
     PTERON_ASSIGN(ZipBytes content, zip.read(entry, true));
@@ -328,7 +326,7 @@ Result<TensorFile> read_tensor_file(std::shared_ptr<FileBytes> file) {
     PTERON_ASSIGN(const TensorView view, read_npy(bytes));
     out.tensors.push_back({"0", view});
   } else if (text.size() == 8 && (text.substr(4) == "ET12" || text.substr(4) == "FT01")) {
-    return invalid(text[4] == 'E' ? "tensors are expected, found a program (.pte)" : "tensors are expected, found a data file (.ptd)");
+    return Status::invalid_file(text[4] == 'E' ? "tensors are expected, found a program (.pte)" : "tensors are expected, found a data file (.ptd)");
   } else {
     PTERON_ASSIGN(Safetensors read, read_safetensors(bytes));
     out.tensors = std::move(read.tensors);

@@ -12,11 +12,10 @@
 #include "base/file_writer.h"
 #include "base/str_cat.h"
 #include "tensor/safetensors.h"
+#include "tensor/test_bytes.h"
 
 namespace pteron {
 namespace {
-
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); }
 
 std::string npy(std::string_view dict, size_t data_bytes) {
   std::string out("\x93NUMPY\1\0", 8);

@@ -32,8 +32,6 @@ constexpr DTypeTag kTags[] = {
     {"F8_E5M2FNUZ", DType::kFloat8E5M2FNUZ},
 };
 
-Status invalid(std::string message) { return Status(Code::kInvalidFile, std::move(message)); }
-
 /// A tensor's line in the header.
 struct Entry {
   std::string name;
@@ -84,16 +82,16 @@ Result<TensorView> view_of(const Entry& entry, std::span<const std::byte> data) 
   const auto tag = std::ranges::find(kTags, entry.dtype, &DTypeTag::tag);
   if (tag == std::end(kTags)) return Status(Code::kUnsupported, str_cat("tensor ", entry.name, " has dtype ", entry.dtype, ", which is not supported"));
   if (entry.shape.size() > static_cast<size_t>(kMaxRank)) {
-    return invalid(str_cat("tensor ", entry.name, " has rank ", entry.shape.size(), ", at most ", kMaxRank, " is allowed"));
+    return Status::invalid_file(str_cat("tensor ", entry.name, " has rank ", entry.shape.size(), ", at most ", kMaxRank, " is allowed"));
   }
   int64_t numel = 0, bytes = 0;
   const int64_t begin = entry.offsets[0], end = entry.offsets[1];
   if (!checked_numel(entry.shape, &numel) || !checked_mul(numel, static_cast<int64_t>(dtype_size(tag->dtype)), &bytes) || begin > end ||
       end - begin != bytes) {
-    return invalid(str_cat("tensor ", entry.name, ": ", entry.dtype, shape_text(entry.shape), " does not fit data offsets [", begin, ",", end, "]"));
+    return Status::invalid_file(str_cat("tensor ", entry.name, ": ", entry.dtype, shape_text(entry.shape), " does not fit data offsets [", begin, ",", end, "]"));
   }
   if (static_cast<uint64_t>(end) > data.size()) {
-    return invalid(str_cat("tensor ", entry.name, " ends at data byte ", end, ", the file has ", data.size(), " data bytes (cut off?)"));
+    return Status::invalid_file(str_cat("tensor ", entry.name, " ends at data byte ", end, ", the file has ", data.size(), " data bytes (cut off?)"));
   }
   auto* first = const_cast<std::byte*>(data.data() + begin);  // NOLINT: documented as read-only
   return make_contiguous_view(tag->dtype, entry.shape, first);
@@ -104,11 +102,11 @@ Status check_cover(std::vector<std::pair<int64_t, int64_t>> ranges, uint64_t dat
   std::ranges::sort(ranges);
   int64_t at = 0;
   for (const auto& [begin, end] : ranges) {
-    if (begin != at) return invalid(str_cat("data offsets are not contiguous: a tensor starts at ", begin, ", ", at, " is expected"));
+    if (begin != at) return Status::invalid_file(str_cat("data offsets are not contiguous: a tensor starts at ", begin, ", ", at, " is expected"));
     at = end;
   }
   if (static_cast<uint64_t>(at) == data_bytes) return ok_status();
-  return invalid(str_cat("the header describes ", at, " data bytes, the file has ", data_bytes));
+  return Status::invalid_file(str_cat("the header describes ", at, " data bytes, the file has ", data_bytes));
 }
 
 Status read_header(std::string_view text, std::span<const std::byte> data, Safetensors& out) {
@@ -151,11 +149,11 @@ const TensorView* Safetensors::find(std::string_view name) const {
 }
 
 Result<Safetensors> read_safetensors(std::span<const std::byte> bytes) {
-  if (bytes.size() < 8) return invalid(str_cat("a safetensors file is expected, found only ", bytes.size(), " bytes"));
+  if (bytes.size() < 8) return Status::invalid_file(str_cat("a safetensors file is expected, found only ", bytes.size(), " bytes"));
   uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
   if (header_bytes > kMaxHeaderBytes || header_bytes > bytes.size() - 8) {
-    return invalid(str_cat("safetensors header of ", header_bytes, " bytes is announced, the file has ", bytes.size(), " bytes (cut off, or another format?)"));
+    return Status::invalid_file(str_cat("safetensors header of ", header_bytes, " bytes is announced, the file has ", bytes.size(), " bytes (cut off, or another format?)"));
   }
   Safetensors out;
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + 8, header_bytes);

@@ -8,6 +8,7 @@
 
 #include "base/str_cat.h"
 #include "tensor/json_reader.h"
+#include "tensor/test_bytes.h"
 
 namespace pteron {
 namespace {
@@ -19,8 +20,6 @@ std::string file_of(std::string_view header, size_t data_bytes) {
   out.append(data_bytes, '\1');
   return out;
 }
-
-std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text.data(), text.size())); }
 
 TEST(Safetensors, WritesTheDocumentedBytes) {
   std::array<float, 2> values = {1.0f, -2.0f};

@@ -88,6 +88,7 @@ ROWS = [
     ("a folder as inputs", ["run", "{program}", "--inputs", "{tmp}"], 3, "is a directory"),
     ("a pipe as data file", ["run", "{program}", "--inputs", "{good}", "--data", "{pipe}"], 3, "is a pipe"),
     ("two outputs in one array file", ["run", "{two_outputs}", "--inputs", "{two_inputs}", "-o", "{tmp}/y.npy"], 4, "y.npy: a .npy holds one array, the method has"),
+    ("outputs with an unknown ending", ["run", "{program}", "--inputs", "{good}", "-o", "{tmp}/y.tensors"], 2, "written as .safetensors, .npz or .npy"),
     ("outputs for torch.load", ["run", "{program}", "--inputs", "{good}", "-o", "{tmp}/y.pt"], 2, "written as .safetensors, .npz or .npy"),
     ("bfloat16 for numpy", ["run", "{bfloat16}", "--inputs", "{sample}/mlp_bfloat16/inputs.safetensors", "-o", "{tmp}/y.npy"], 5, "numpy has no dtype bfloat16"),
     ("methods and inputs that do not pair", ["run", "{program}", "-m", "a", "-m", "b", "-m", "c", "-i", "{good}", "-i", "{good}"], 2, "3 --method for 2 --inputs"),

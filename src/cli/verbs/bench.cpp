@@ -23,13 +23,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr Option kOptions[] = {
+constexpr Option kBenchOptions[] = {
     {"inputs", "i", OptionKind::kValue, "FILE", "tensors of a call (.safetensors, .npy, .npz); default: floats between -1 and 1, integers 0, sizes at their bounds"},
     {"method", "m", OptionKind::kValue, "NAME", "the method to call; default: forward, or the only one"},
     {"kernels", "k", OptionKind::kList, "LIBRARY", "a shared library with own operators (pteron/ops.h)"},
     {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) with weights"},
     {"seed", "", OptionKind::kCount, "N", "seed of operators that draw random numbers (compile --allow-random), default 0"},
-    {"threads", "t", OptionKind::kCount, "N", "threads to use; default: all CPUs of the process"},
+    {"threads", "t", OptionKind::kCount, "N", "threads to use; default, and 0: all CPUs of the process"},
     {"profile", "", OptionKind::kFlag, "", "print where the time goes, by kernel and by node, those inside delegates included"},
     {"trace", "", OptionKind::kValue, "FILE", "write the calls that were profiled as a Chrome/Perfetto trace"},
     {"min-time", "", OptionKind::kReal, "SECONDS", "shortest time to measure, default 1"},
@@ -120,7 +120,7 @@ Result<Measurement> measure(const Arguments& a, double min_seconds) {
   return out;
 }
 
-Result<int> run(const Arguments& a) {
+Result<int> run_bench(const Arguments& a) {
   const double min_seconds = a.real("min-time", 1);
   if (min_seconds > 3600) return usage_error("bench", "--min-time expects seconds from 0 to 3600");
   if (a.has("trace") && a.value("trace").empty()) return usage_error("bench", "--trace names no file");
@@ -163,6 +163,6 @@ Result<int> run(const Arguments& a) {
 }  // namespace
 
 extern const Verb k_bench_verb;
-const Verb k_bench_verb = {"bench", "measure load time and latency of a .pte program", "MODEL.pte [options]", 1, 1, kOptions, run};
+const Verb k_bench_verb = {"bench", "measure load time and latency of a .pte program", "MODEL.pte [options]", 1, 1, kBenchOptions, run_bench};
 
 }  // namespace pteron::cli

@@ -18,11 +18,11 @@ namespace pteron::cli {
 
 namespace {
 
-constexpr Option kOptions[] = {
+constexpr Option kCompareOptions[] = {
     {"inputs", "i", OptionKind::kList, "FILE", "tensors of one call; repeat for several calls on the same state; default: the example inputs of a .pt2"},
     {"method", "m", OptionKind::kValue, "NAME", "the method of a .pte to call; default: forward"},
     {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) with weights"},
-    {"threads", "t", OptionKind::kCount, "N", "threads to use; default: all CPUs of the process"},
+    {"threads", "t", OptionKind::kCount, "N", "threads to use; default, and 0: all CPUs of the process"},
     {"bisect", "", OptionKind::kFlag, "", "name the first node of two programs whose result departs (keeps every result in memory)"},
     {"rtol", "", OptionKind::kReal, "X", "relative tolerance; default by dtype: 1e-4 float32, 1e-2 float16, 5e-2 bfloat16, 1e-7 float64"},
     {"atol", "", OptionKind::kReal, "X", "absolute tolerance; default 1e-5"},
@@ -150,7 +150,7 @@ Result<TensorFile> default_inputs(const Arguments& a) {
   return TensorFile();
 }
 
-Result<int> run(const Arguments& a) {
+Result<int> run_compare(const Arguments& a) {
   std::vector<TensorFile> inputs;
   for (const std::string& path : a.list("inputs")) {
     PTERON_ASSIGN(TensorFile file, TensorFile::read(path));
@@ -187,6 +187,6 @@ Result<int> run(const Arguments& a) {
 }  // namespace
 
 extern const Verb k_compare_verb;
-const Verb k_compare_verb = {"compare", "compare two of: a .pt2, a .pte, expected tensors", "A B [--inputs IN.safetensors] [options]", 2, 2, kOptions, run};
+const Verb k_compare_verb = {"compare", "compare two of: a .pt2, a .pte, expected tensors", "A B [--inputs IN.safetensors] [options]", 2, 2, kCompareOptions, run_compare};
 
 }  // namespace pteron::cli

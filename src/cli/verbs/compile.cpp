@@ -17,7 +17,7 @@ namespace pteron::cli {
 
 namespace {
 
-constexpr Option kOptions[] = {
+constexpr Option kCompileOptions[] = {
     {"output", "o", OptionKind::kValue, "FILE", "the program to write; default: the input's name with .pte"},
     {"method", "", OptionKind::kList, "NAME=FILE", "one method of a program with several (instead of MODEL.pt2)"},
     {"constant", "", OptionKind::kList, "NAME=VALUE", "a method without inputs that gives back a number, true, false, text, or a list of ints (1,2,3)"},
@@ -252,7 +252,7 @@ void print_report(const compiler::CompileReport& report, const std::string& outp
               report.operators.size(), report.delegates.empty() ? "no delegates" : str_cat("delegates ", str_join(report.delegates)).c_str());
 }
 
-Result<int> run(const Arguments& a) {
+Result<int> run_compile(const Arguments& a) {
   if (a.flag("list-phases")) {
     JsonWriter json;
     json.begin_array();
@@ -346,6 +346,6 @@ Result<int> run(const Arguments& a) {
 }  // namespace
 
 extern const Verb k_compile_verb;
-const Verb k_compile_verb = {"compile", "compile a .pt2 archive to a .pte program", "MODEL.pt2 [-o OUT.pte] [options]", 0, 1, kOptions, run};
+const Verb k_compile_verb = {"compile", "compile a .pt2 archive to a .pte program", "MODEL.pt2 [-o OUT.pte] [options]", 0, 1, kCompileOptions, run_compile};
 
 }  // namespace pteron::cli

@@ -17,7 +17,7 @@ struct Feature {
   bool present;
 };
 
-Result<int> run(const Arguments& a) {
+Result<int> run_doctor(const Arguments& a) {
   PTERON_ASSIGN(const Session session, Session::create());
   const size_t operators = session.catalog().all().size(), kernels = ops::portable_kernels().rows().size();
 #if defined(__x86_64__)
@@ -52,6 +52,6 @@ Result<int> run(const Arguments& a) {
 }  // namespace
 
 extern const Verb k_doctor_verb;
-const Verb k_doctor_verb = {"doctor", "check this machine and this build", "", 0, 0, {}, run};
+const Verb k_doctor_verb = {"doctor", "check this machine and this build", "", 0, 0, {}, run_doctor};
 
 }  // namespace pteron::cli

@@ -14,7 +14,7 @@ namespace pteron::cli {
 
 namespace {
 
-constexpr Option kOptions[] = {
+constexpr Option kExplainOptions[] = {
     {"node", "", OptionKind::kValue, "NAME", "only this node"},
     {"profile", "", OptionKind::kValue, "NAME", "pteron (default) or executorch"},
     {"backend", "", OptionKind::kList, "NAME[,NAME]", "backends in order of preference: shows the nodes that they are offered, after optimization, and who takes each"},
@@ -88,7 +88,7 @@ class Printer {
   JsonWriter json_;
 };
 
-Result<int> run(const Arguments& a) {
+Result<int> run_explain(const Arguments& a) {
   const std::string profile = a.value("profile", "pteron"), wanted = a.value("node");
   if (profile != "pteron" && profile != "executorch") return usage_error("explain", str_cat("--profile is pteron or executorch, found '", profile, "'"));
   const bool executorch = profile == "executorch";
@@ -119,6 +119,6 @@ Result<int> run(const Arguments& a) {
 }  // namespace
 
 extern const Verb k_explain_verb;
-const Verb k_explain_verb = {"explain", "say for each node of a .pt2 what runs it, or why nothing does", "MODEL.pt2 [--node NAME] [options]", 1, 1, kOptions, run};
+const Verb k_explain_verb = {"explain", "say for each node of a .pt2 what runs it, or why nothing does", "MODEL.pt2 [--node NAME] [options]", 1, 1, kExplainOptions, run_explain};
 
 }  // namespace pteron::cli

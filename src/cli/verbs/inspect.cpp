@@ -16,7 +16,7 @@ namespace pteron::cli {
 
 namespace {
 
-constexpr Option kOptions[] = {
+constexpr Option kInspectOptions[] = {
     {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) with weights"},
     {"instructions", "", OptionKind::kFlag, "", "list the instructions of every method of a .pte"},
     {"weights", "", OptionKind::kFlag, "", "list the weights of a .pt2"},
@@ -155,7 +155,7 @@ Result<int> inspect_program(const std::string& path, const Arguments& a) {
   return 0;
 }
 
-Result<int> run(const Arguments& a) {
+Result<int> run_inspect(const Arguments& a) {
   const std::string& path = a.positionals()[0];
   {
     PTERON_ASSIGN(std::shared_ptr<FileBytes> file, FileBytes::map(path));
@@ -168,6 +168,6 @@ Result<int> run(const Arguments& a) {
 }  // namespace
 
 extern const Verb k_inspect_verb;
-const Verb k_inspect_verb = {"inspect", "show what a .pte, .pt2 or .ptd holds", "FILE [options]", 1, 1, kOptions, run};
+const Verb k_inspect_verb = {"inspect", "show what a .pte, .pt2 or .ptd holds", "FILE [options]", 1, 1, kInspectOptions, run_inspect};
 
 }  // namespace pteron::cli

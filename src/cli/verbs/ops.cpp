@@ -14,7 +14,7 @@ namespace pteron::cli {
 
 namespace {
 
-constexpr Option kOptions[] = {
+constexpr Option kOpsOptions[] = {
     {"profile", "", OptionKind::kValue, "NAME", "pteron (default) or executorch"},
     {"missing", "", OptionKind::kFlag, "", "only operators that cannot run"},
     {"coverage", "", OptionKind::kFlag, "", "tables: core ATen, official kernels and the whole catalog, by profile, dtype and backend"},
@@ -72,7 +72,7 @@ void count_nodes(const ir::Graph& graph, const compiler::Environment& environmen
   }
 }
 
-Result<int> run(const Arguments& a) {
+Result<int> run_ops(const Arguments& a) {
   const std::string profile = a.value("profile", "pteron");
   if (profile != "pteron" && profile != "executorch") return usage_error("ops", str_cat("--profile is pteron or executorch, found '", profile, "'"));
   const bool executorch = profile == "executorch";
@@ -109,6 +109,6 @@ Result<int> run(const Arguments& a) {
 }  // namespace
 
 extern const Verb k_ops_verb;
-const Verb k_ops_verb = {"ops", "list the operators of this build, or those a .pt2 needs", "[MODEL.pt2] [options]", 0, 1, kOptions, run};
+const Verb k_ops_verb = {"ops", "list the operators of this build, or those a .pt2 needs", "[MODEL.pt2] [options]", 0, 1, kOpsOptions, run_ops};
 
 }  // namespace pteron::cli

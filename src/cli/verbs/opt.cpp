@@ -14,7 +14,7 @@ namespace pteron::cli {
 
 namespace {
 
-constexpr Option kOptions[] = {
+constexpr Option kOptOptions[] = {
     {"pass", "p", OptionKind::kList, "NAME[,NAME]", "passes to run, in this order"},
     {"list", "", OptionKind::kFlag, "", "print the passes and stop"},
 };
@@ -33,7 +33,7 @@ void print_passes(bool as_json) {
   if (as_json) std::printf("%s\n", json.text().c_str());
 }
 
-Result<int> run(const Arguments& a) {
+Result<int> run_opt(const Arguments& a) {
   if (a.flag("list")) {
     print_passes(a.flag("json"));
     return 0;
@@ -77,6 +77,6 @@ Result<int> run(const Arguments& a) {
 }  // namespace
 
 extern const Verb k_opt_verb;
-const Verb k_opt_verb = {"opt", "run passes on a program in text form", "FILE.ir --pass NAME[,NAME]", 0, 1, kOptions, run};
+const Verb k_opt_verb = {"opt", "run passes on a program in text form", "FILE.ir --pass NAME[,NAME]", 0, 1, kOptOptions, run_opt};
 
 }  // namespace pteron::cli

@@ -15,14 +15,14 @@ namespace pteron::cli {
 
 namespace {
 
-constexpr Option kOptions[] = {
+constexpr Option kRunOptions[] = {
     {"inputs", "i", OptionKind::kList, "FILE", "tensors of one call (.safetensors, .npy, .npz); repeat for several calls on the same state"},
     {"outputs", "o", OptionKind::kList, "FILE", "where a call's results go (.safetensors, .npz, or .npy for a single output); once per --inputs"},
     {"method", "m", OptionKind::kList, "NAME", "the method to call; default: forward, or the only one; repeat to name one for each call"},
     {"kernels", "k", OptionKind::kList, "LIBRARY", "a shared library with own operators (pteron/ops.h)"},
     {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) with weights"},
     {"seed", "", OptionKind::kCount, "N", "seed of operators that draw random numbers (compile --allow-random), default 0"},
-    {"threads", "t", OptionKind::kCount, "N", "threads to use; default: all CPUs of the process"},
+    {"threads", "t", OptionKind::kCount, "N", "threads to use; default, and 0: all CPUs of the process"},
     {"no-map", "", OptionKind::kFlag, "", "read files into memory instead of mapping them"},
 };
 
@@ -43,7 +43,7 @@ std::string output_problem(const Arguments& a, const std::vector<std::string>& o
   return {};
 }
 
-Result<int> run(const Arguments& a) {
+Result<int> run_run(const Arguments& a) {
   LoadOptions load = load_options(a);
   StderrLog log(a.flag("quiet") ? LogLevel::kError : LogLevel::kWarning);
   load.log = &log;
@@ -96,6 +96,6 @@ Result<int> run(const Arguments& a) {
 }  // namespace
 
 extern const Verb k_run_verb;
-const Verb k_run_verb = {"run", "run a .pte program", "MODEL.pte --inputs IN.safetensors [--outputs OUT.safetensors] [options]", 1, 1, kOptions, run};
+const Verb k_run_verb = {"run", "run a .pte program", "MODEL.pte --inputs IN.safetensors [--outputs OUT.safetensors] [options]", 1, 1, kRunOptions, run_run};
 
 }  // namespace pteron::cli

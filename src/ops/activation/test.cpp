@@ -6,11 +6,13 @@
 #include <limits>
 
 #include "ops/call_kernel.h"
+#include "ops/math.h"
 
 namespace pteron::ops {
 namespace {
 
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+using math::kNaN;
+
 constexpr std::array<float, 8> kPoints = {-7.0f, -1.5f, -0.25f, 0.0f, 0.25f, 1.5f, 7.0f, 25.0f};
 
 struct Row {

@@ -10,24 +10,26 @@
 #include "ops/call_kernel.h"
 #include "ops/copy.h"
 #include "ops/elementwise.h"
+#include "ops/math.h"
 
 namespace pteron::ops {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+using math::kInf;
+using math::kNaN;
+
 
 template <typename T>
-struct Row {
+struct BinaryRow {
   std::string_view kernel;
   std::array<T, 8> expected;
   std::string_view mode = {};
 };
 
 template <typename T>
-void check_rows(std::span<const Row<T>> rows, std::array<T, 8> a, std::array<T, 8> b) {
+void check_rows(std::span<const BinaryRow<T>> rows, std::array<T, 8> a, std::array<T, 8> b) {
   const std::array<int64_t, 1> sizes = {8};
-  for (const Row<T>& row : rows) {
+  for (const BinaryRow<T>& row : rows) {
     std::array<T, 8> out{};
     KernelCallBuilder call;
     call.tensor(make_contiguous_view(kDTypeOf<T>, sizes, a.data())).tensor(make_contiguous_view(kDTypeOf<T>, sizes, b.data()));
@@ -50,7 +52,7 @@ void check_rows(std::span<const Row<T>> rows, std::array<T, 8> a, std::array<T, 
 
 TEST(Binary, IntegersFollowAten) {
   const std::array<int8_t, 8> a = {7, -7, 7, -7, 0, -128, 127, 5}, b = {2, 2, -2, -2, 3, -1, 4, -7};
-  const Row<int8_t> rows[] = {
+  const BinaryRow<int8_t> rows[] = {
       {"aten::div.out_mode", {3, -4, -4, 3, 0, -128, 31, -1}, "floor"},
       {"aten::div.out_mode", {3, -3, -3, 3, 0, -128, 31, 0}, "trunc"},
       {"aten::floor_divide.out", {3, -4, -4, 3, 0, -128, 31, -1}},
@@ -72,7 +74,7 @@ TEST(Binary, IntegersFollowAten) {
 
 TEST(Binary, FloatsFollowAten) {
   const std::array<float, 8> a = {7.5f, -7.5f, 7.5f, -7.5f, 1.0f, kNaN, -0.0f, kInf}, b = {2, 2, -2, -2, 0, 1, 3, 2};
-  const Row<float> rows[] = {
+  const BinaryRow<float> rows[] = {
       {"aten::div.out_mode", {3, -4, -4, 3, kInf, kNaN, -0.0f, kNaN}, "floor"},
       {"aten::div.out_mode", {3, -3, -3, 3, kInf, kNaN, -0.0f, kInf}, "trunc"},
       {"aten::remainder.Tensor_out", {1.5f, 0.5f, -0.5f, -1.5f, kNaN, kNaN, -0.0f, kNaN}},
@@ -83,7 +85,7 @@ TEST(Binary, FloatsFollowAten) {
       {"aten::heaviside.out", {1, 0, 1, 0, 1, 0, 3, 1}},
   };
   check_rows<float>(rows, a, b);
-  const Row<float> swapped[] = {{"aten::xlogy.OutTensor", {4.029806137f, kNaN, -4.029806137f, kNaN, 0, kNaN, -kInf, kInf}},
+  const BinaryRow<float> swapped[] = {{"aten::xlogy.OutTensor", {4.029806137f, kNaN, -4.029806137f, kNaN, 0, kNaN, -kInf, kInf}},
                                 {"aten::copysign.out", {2, -2, 2, -2, 0, 1, -3, 2}}};
   check_rows<float>(swapped, b, a);
 }

@@ -34,9 +34,9 @@ struct Found {
   double scale = 1;
 };
 
-class Matcher {
+class AttentionMatcher {
  public:
-  Matcher(Graph& graph, const ir::Catalog& catalog) : graph_(graph), catalog_(catalog), uses_(ir::count_uses(graph)) {}
+  AttentionMatcher(Graph& graph, const ir::Catalog& catalog) : graph_(graph), catalog_(catalog), uses_(ir::count_uses(graph)) {}
 
   Result<Rewrite> visit(Builder& builder, NodeId id, std::vector<ValueId>& replacements) {
     const Node& node = graph_[id];
@@ -283,7 +283,7 @@ void store_for_readers(Graph& graph) {
 }  // namespace
 
 Result<bool> fuse_attention(Graph& graph, const ir::Catalog& engine, const ir::Catalog& catalog) {
-  Matcher matcher(graph, catalog);
+  AttentionMatcher matcher(graph, catalog);
   PTERON_ASSIGN(const bool changed, ir::rewrite(graph, engine, [&](Builder& builder, NodeId id, std::vector<ValueId>& replacements) {
     return matcher.visit(builder, id, replacements);
   }));

@@ -52,9 +52,9 @@ Result<Buffer> permuted(const Constant& c, const std::array<size_t, 4>& order) {
   return out;
 }
 
-class Matcher {
+class ConvolutionMatcher {
  public:
-  Matcher(Graph& graph, const ir::Catalog& catalog) : graph_(graph), catalog_(catalog), uses_(ir::count_uses(graph)) {}
+  ConvolutionMatcher(Graph& graph, const ir::Catalog& catalog) : graph_(graph), catalog_(catalog), uses_(ir::count_uses(graph)) {}
 
   Result<Rewrite> visit(Builder& builder, NodeId id, std::vector<ValueId>& replacements) {
     const Node& node = graph_[id];
@@ -194,7 +194,7 @@ class Matcher {
 }  // namespace
 
 Result<bool> plain_convolutions(Graph& graph, const ir::Catalog& catalog) {
-  Matcher matcher(graph, catalog);
+  ConvolutionMatcher matcher(graph, catalog);
   return ir::rewrite(graph, catalog, [&](Builder& builder, NodeId id, std::vector<ValueId>& replacements) { return matcher.visit(builder, id, replacements); });
 }
 

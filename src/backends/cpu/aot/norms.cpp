@@ -21,9 +21,9 @@ using ir::ValueId;
 
 constexpr std::string_view kNorm = "pteron_cpu::rms_norm";
 
-class Matcher {
+class NormMatcher {
  public:
-  explicit Matcher(Graph& graph) : graph_(graph), uses_(ir::count_uses(graph)) {}
+  explicit NormMatcher(Graph& graph) : graph_(graph), uses_(ir::count_uses(graph)) {}
 
   Result<Rewrite> visit(Builder& builder, NodeId id, std::vector<ValueId>& replacements) {
     const Node& node = graph_[id];
@@ -96,7 +96,7 @@ class Matcher {
 }  // namespace
 
 Result<bool> fuse_norms(Graph& graph, const ir::Catalog& engine) {
-  Matcher matcher(graph);
+  NormMatcher matcher(graph);
   return ir::rewrite(graph, engine, [&](Builder& builder, NodeId id, std::vector<ValueId>& replacements) { return matcher.visit(builder, id, replacements); });
 }
 

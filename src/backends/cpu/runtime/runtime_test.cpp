@@ -8,6 +8,7 @@
 
 #include "backends/cpu/runtime/kernels.h"
 #include "backends/cpu/runtime/product.h"
+#include "backends/cpu/runtime/test_floats.h"
 #include "base/str_cat.h"
 #include "base/thread_pool.h"
 
@@ -19,13 +20,6 @@ using runtime::KernelContext;
 using runtime::Tag;
 using runtime::Tensor;
 using runtime::Value;
-
-std::vector<float> random_floats(size_t count, uint32_t seed) {
-  std::mt19937 engine(seed);
-  std::vector<float> out(count);
-  for (float& v : out) v = static_cast<float>(engine() % 2001) / 1000.0f - 1.0f;
-  return out;
-}
 
 /// Values of one call; tensors borrow their data.
 struct Call {
