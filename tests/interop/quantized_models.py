@@ -1,5 +1,5 @@
 """Small quantized models as torch.export archives: static 8-bit by two quantizers, dynamic, weight-only with 8 and 4 bits. Used by test_quantized.py;
-`python models.py FOLDER [NAME...]` writes archives, inputs and expected results."""
+`python quantized_models.py FOLDER [NAME...]` writes archives, inputs and expected results."""
 import pathlib
 import sys
 import warnings
