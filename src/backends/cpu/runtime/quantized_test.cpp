@@ -1,0 +1,336 @@
+// The engine's products of quantized operands against plain loops: dtypes, groups, zero points, residuals, rows with parameters of their own,
+// requantization; and arguments that a damaged payload might have.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <deque>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "backends/cpu/runtime/kernels.h"
+#include "backends/cpu/runtime/quantized.h"
+#include "base/buffer.h"
+#include "base/str_cat.h"
+#include "base/thread_pool.h"
+#include "tensor/dtype.h"
+#include "tensor/shape.h"
+
+namespace pteron::cpu {
+namespace {
+
+using runtime::Tag;
+using runtime::Value;
+
+/// A tensor of bytes or floats with its memory; elements as double.
+struct Data {
+  DType dtype = DType::kInt8;
+  std::vector<int64_t> sizes, strides;
+  std::vector<std::byte> bytes;
+  Data() = default;
+  Data(DType d, std::vector<int64_t> s) : dtype(d), sizes(std::move(s)) {
+    int64_t n = 1;
+    for (size_t i = sizes.size(); i-- > 0; n *= sizes[i]) strides.insert(strides.begin(), n);
+    bytes.resize(static_cast<size_t>(n) * dtype_size(d));
+  }
+  int64_t numel() const { return static_cast<int64_t>(bytes.size() / dtype_size(dtype)); }
+  double at(int64_t i) const {
+    if (dtype == DType::kInt8) return reinterpret_cast<const int8_t*>(bytes.data())[i];
+    if (dtype == DType::kUInt8) return reinterpret_cast<const uint8_t*>(bytes.data())[i];
+    return static_cast<double>(reinterpret_cast<const float*>(bytes.data())[i]);
+  }
+  void set(int64_t i, double v) {
+    if (dtype == DType::kInt8) reinterpret_cast<int8_t*>(bytes.data())[i] = static_cast<int8_t>(v);
+    if (dtype == DType::kUInt8) reinterpret_cast<uint8_t*>(bytes.data())[i] = static_cast<uint8_t>(v);
+    if (dtype == DType::kFloat32) reinterpret_cast<float*>(bytes.data())[i] = static_cast<float>(v);
+  }
+};
+
+Data random_data(DType dtype, std::vector<int64_t> sizes, std::mt19937& engine, int low = -128, int high = 127) {
+  Data d(dtype, std::move(sizes));
+  if (dtype == DType::kUInt8 && low == -128) low = 0, high = 255;
+  for (int64_t i = 0; i < d.numel(); ++i) {
+    d.set(i, dtype == DType::kFloat32 ? static_cast<double>(engine() % 2001) / 1000 - 1 : static_cast<int>(engine() % static_cast<uint32_t>(high - low + 1)) + low);
+  }
+  return d;
+}
+Data random_scales(std::vector<int64_t> sizes, std::mt19937& engine) {
+  Data d(DType::kFloat32, std::move(sizes));
+  for (int64_t i = 0; i < d.numel(); ++i) d.set(i, 0.001 + static_cast<double>(engine() % 1000) / 50000);
+  return d;
+}
+
+class Call {
+ public:
+  Value& tensor(Data& d, bool constant = false) {
+    Value& v = add(Tag::kTensor);
+    v.tensor.view = make_contiguous_view(d.dtype, d.sizes, d.bytes.data());
+    for (size_t i = 0; i < d.sizes.size(); ++i) {
+      v.tensor.bound[i] = d.sizes[i];
+      v.tensor.view.stride_array[i] = d.strides[i];
+    }
+    dim_order_of_strides(v.tensor.sizes(), v.tensor.strides(), std::span(v.tensor.dim_order).first(d.sizes.size()));
+    v.tensor.read_only = constant;
+    return v;
+  }
+  void optional(Data* d, bool constant = false) {
+    if (d == nullptr) {
+      add(Tag::kNone);
+    } else {
+      tensor(*d, constant);
+    }
+  }
+  Value& integer(int64_t v) {
+    Value& made = add(Tag::kInt);
+    made.integer = v;
+    return made;
+  }
+  void number(double v) { add(Tag::kDouble).floating = v; }
+  void text(std::string_view v) { add(Tag::kString).string = v; }
+  void ints(std::initializer_list<int64_t> values) {
+    Value& list = add(Tag::kIntList);
+    lists_.emplace_back();
+    for (const int64_t v : values) {
+      Value& item = values_.emplace_back();
+      item.tag = Tag::kInt;
+      item.integer = v;
+      lists_.back().push_back(&item);
+    }
+    list.items = lists_.back();
+  }
+  Status run(const runtime::Kernel& kernel, int threads = 2) {
+    const std::unique_ptr<ThreadPool> pool = make_thread_pool(threads);
+    PTERON_ASSIGN(const auto state, kernel.prepare({pool.get(), &cache_}, args_));
+    PTERON_ASSIGN(Buffer scratch, Buffer::create(kernel.workspace(args_)));
+    runtime::KernelContext context;
+    context.pool = pool.get();
+    context.scratch = scratch.span();
+    context.state = state.get();
+    return kernel.fn(context, args_);
+  }
+
+ private:
+  Value& add(Tag tag) {
+    Value& v = values_.emplace_back();
+    v.tag = tag;
+    args_.push_back(&v);
+    return v;
+  }
+  std::deque<Value> values_;
+  std::deque<std::vector<Value*>> lists_;
+  std::vector<Value*> args_;
+  runtime::StateCache cache_;
+};
+
+/// How results end.
+struct End {
+  bool clamps = false;
+  double low = -0.5, high = 0.75;
+  double inverse = 37.5;
+  int64_t zero = 3, least = -120, most = 125;
+  DType dtype = DType::kFloat32;
+  void add(Call& call) const {
+    call.text(clamps ? "clamp" : "none");
+    call.number(low);
+    call.number(high);
+    call.number(inverse);
+    call.integer(zero);
+    call.integer(least);
+    call.integer(most);
+    call.integer(static_cast<int64_t>(dtype));
+  }
+  /// Compares one result; levels may differ by one where the exact value is at a tie.
+  void expect(double got, double sum, const std::string& what) const {
+    if (clamps) sum = std::clamp(sum, low, high);
+    if (dtype == DType::kFloat32) {
+      EXPECT_NEAR(got, sum, 2e-5 * (1 + std::fabs(sum))) << what;
+      return;
+    }
+    const double level = sum * static_cast<double>(static_cast<float>(inverse));
+    const double want = std::clamp(std::nearbyint(level) + static_cast<double>(zero), static_cast<double>(least), static_cast<double>(most));
+    const bool tie = std::fabs(level - std::floor(level) - 0.5) < 1e-3;
+    EXPECT_LE(std::fabs(got - want), tie ? 1 : 0) << what << ": level " << level;
+  }
+};
+
+struct LinearShape {
+  int64_t rows, n, depth, groups;
+};
+
+void check_linear(const LinearShape& s, std::optional<DType> x_dtype, int64_t bits, const Data* residual_like, const End& end, bool rows_differ) {
+  std::mt19937 engine(static_cast<uint32_t>(s.rows * 131 + s.n * 17 + s.depth + bits));
+  Data x = random_data(x_dtype.value_or(DType::kFloat32), {s.rows, s.depth}, engine);
+  Data weights = random_data(DType::kInt8, {s.n, s.depth}, engine, bits == 4 ? -8 : -128, bits == 4 ? 7 : 127);
+  Data scales = random_scales({s.n, s.groups}, engine), bias = random_data(DType::kFloat32, {s.n}, engine);
+  Data stored = weights;
+  if (bits == 4) {
+    stored = Data(DType::kUInt8, {s.n, s.depth / 2});
+    for (int64_t i = 0; i < stored.numel(); ++i) stored.set(i, static_cast<int>(weights.at(2 * i) + 8) | static_cast<int>(weights.at(2 * i + 1) + 8) << 4);
+  }
+  const int64_t parameters = rows_differ ? s.rows : 1;
+  Data x_scale = random_scales({parameters, 1}, engine), x_zero = random_data(DType::kInt8, {parameters, 1}, engine, -20, 20);
+  std::optional<Data> residual;
+  if (residual_like != nullptr) residual = random_data(residual_like->dtype, {s.rows, s.n}, engine);
+  Data out(end.dtype, {s.rows, s.n});
+  Call call;
+  call.tensor(x);
+  call.optional(x_dtype ? &x_scale : nullptr);
+  call.optional(x_dtype ? &x_zero : nullptr);
+  call.tensor(stored, true);
+  call.tensor(scales, true);
+  call.tensor(bias, true);
+  call.optional(residual ? &*residual : nullptr);
+  call.integer(bits);
+  call.number(0.01);
+  call.integer(-4);
+  end.add(call);
+  call.tensor(out);
+  const Status status = call.run(quantized_linear_kernels()[0]);
+  ASSERT_TRUE(status.ok()) << status.message();
+  for (int64_t i = 0; i < s.rows; ++i) {
+    for (int64_t j = 0; j < s.n; ++j) {
+      double sum = bias.at(j);
+      for (int64_t k = 0; k < s.depth; ++k) {
+        const int64_t p = rows_differ ? i : 0;
+        const double value = x_dtype ? (x.at(i * s.depth + k) - x_zero.at(p)) * x_scale.at(p) : x.at(i * s.depth + k);
+        sum += value * weights.at(j * s.depth + k) * scales.at(j * s.groups + k / (s.depth / s.groups));
+      }
+      if (residual) sum += residual->dtype == DType::kFloat32 ? residual->at(i * s.n + j) : (residual->at(i * s.n + j) + 4) * static_cast<double>(0.01f);
+      end.expect(out.at(i * s.n + j), sum, str_cat("[", i, ", ", j, "] of ", s.rows, "x", s.n, "x", s.depth, " groups ", s.groups, " bits ", bits));
+    }
+  }
+}
+
+constexpr LinearShape kShapes[] = {{1, 1, 2, 1}, {1, 33, 64, 2}, {3, 16, 96, 3}, {9, 40, 130, 1}, {17, 70, 256, 8}, {260, 24, 64, 1}, {5, 100, 514, 1}};
+
+TEST(QuantizedLinear, EqualsPlainLoops) {
+  const Data bytes(DType::kInt8, {1}), floats(DType::kFloat32, {1});
+  const End plain, clamped{.clamps = true}, levels{.clamps = true, .dtype = DType::kInt8}, unsigned_levels{.zero = 100, .least = 0, .most = 255, .dtype = DType::kUInt8};
+  for (const LinearShape& s : kShapes) {
+    for (const int64_t bits : {8, 4}) {
+      check_linear(s, std::nullopt, bits, nullptr, plain, false);
+      check_linear(s, std::nullopt, bits, &floats, clamped, false);
+      check_linear(s, DType::kInt8, bits, nullptr, plain, true);
+      check_linear(s, DType::kUInt8, bits, &bytes, levels, false);
+      check_linear(s, DType::kInt8, bits, &floats, unsigned_levels, false);
+    }
+  }
+}
+
+struct ConvShape {
+  int64_t batch, channels, height, width, out_channels, kernel, stride, padding, dilation, groups;
+};
+
+void check_conv(const ConvShape& s, DType x_dtype, std::optional<DType> residual_dtype, const End& end, bool channels_last) {
+  std::mt19937 engine(static_cast<uint32_t>(s.channels * 31 + s.height * 7 + s.out_channels));
+  Data x = random_data(x_dtype, {s.batch, s.channels, s.height, s.width}, engine);
+  if (channels_last) x.strides = {s.channels * s.height * s.width, 1, s.width * s.channels, s.channels};
+  const int64_t inner = s.channels / s.groups;
+  Data w = random_data(DType::kInt8, {s.out_channels, inner, s.kernel, s.kernel}, engine);
+  Data scales = random_scales({s.out_channels}, engine), bias = random_data(DType::kFloat32, {s.out_channels}, engine);
+  const auto size = [&](int64_t in) { return (in + 2 * s.padding - s.dilation * (s.kernel - 1) - 1) / s.stride + 1; };
+  const int64_t h = size(s.height), wide = size(s.width);
+  Data out(end.dtype, {s.batch, s.out_channels, h, wide});
+  out.strides = {s.out_channels * h * wide, 1, wide * s.out_channels, s.out_channels};
+  std::optional<Data> residual;
+  if (residual_dtype) residual = random_data(*residual_dtype, out.sizes, engine);
+  constexpr double kScale = 0.0078125;
+  const int64_t zero = x_dtype == DType::kUInt8 ? 119 : -7;
+  Call call;
+  call.tensor(x);
+  call.tensor(w, true);
+  call.tensor(scales, true);
+  call.tensor(bias, true);
+  call.optional(residual ? &*residual : nullptr);
+  call.number(kScale);
+  call.integer(zero);
+  call.number(0.03125);
+  call.integer(2);
+  for (const int64_t v : {s.stride, s.padding, s.dilation}) call.ints({v, v});
+  call.integer(s.groups);
+  end.add(call);
+  call.tensor(out);
+  const Status status = call.run(quantized_conv_kernels()[0]);
+  ASSERT_TRUE(status.ok()) << status.message();
+  for (int64_t i = 0; i < s.batch * s.out_channels * h * wide; ++i) {
+    const int64_t n = i / (s.out_channels * h * wide), j = i / (h * wide) % s.out_channels, oy = i / wide % h, ox = i % wide;
+    int64_t sum = 0;
+    for (int64_t c = 0; c < inner; ++c) {
+      const int64_t channel = j / (s.out_channels / s.groups) * inner + c;
+      for (int64_t t = 0; t < s.kernel * s.kernel; ++t) {
+        const int64_t y = oy * s.stride - s.padding + t / s.kernel * s.dilation, xx = ox * s.stride - s.padding + t % s.kernel * s.dilation;
+        if (y < 0 || xx < 0 || y >= s.height || xx >= s.width) continue;
+        const auto value = static_cast<int64_t>(x.at(n * x.strides[0] + channel * x.strides[1] + y * x.strides[2] + xx * x.strides[3]));
+        sum += (value - zero) * static_cast<int64_t>(w.at((j * inner + c) * s.kernel * s.kernel + t));
+      }
+    }
+    double want = static_cast<double>(sum) * kScale * scales.at(j) + bias.at(j);
+    if (residual) want += residual->dtype == DType::kFloat32 ? residual->at(i) : (residual->at(i) - 2) * 0.03125;
+    const double got = out.at(n * out.strides[0] + j * out.strides[1] + oy * out.strides[2] + ox * out.strides[3]);
+    end.expect(got, want, str_cat("[", n, ", ", j, ", ", oy, ", ", ox, "] of ", s.channels, " to ", s.out_channels, " channels"));
+  }
+}
+
+constexpr ConvShape kConvs[] = {{1, 3, 11, 9, 8, 3, 2, 1, 1, 1}, {2, 16, 7, 7, 33, 1, 1, 0, 1, 1}, {1, 32, 8, 10, 32, 3, 1, 1, 1, 32},
+                                {1, 24, 9, 9, 12, 3, 1, 2, 2, 2}, {2, 70, 6, 6, 70, 5, 2, 2, 1, 70}, {1, 64, 14, 14, 48, 3, 1, 1, 1, 1}};
+
+TEST(QuantizedConv, EqualsPlainLoops) {
+  const End plain, levels{.clamps = true, .inverse = 20, .dtype = DType::kInt8}, unsigned_levels{.inverse = 9, .zero = 100, .least = 0, .most = 255, .dtype = DType::kUInt8};
+  for (const ConvShape& s : kConvs) {
+    for (const bool last : {true, false}) {
+      check_conv(s, DType::kInt8, std::nullopt, plain, last);
+      check_conv(s, DType::kInt8, DType::kInt8, levels, last);
+      check_conv(s, DType::kUInt8, DType::kFloat32, unsigned_levels, last);
+      check_conv(s, DType::kUInt8, DType::kUInt8, plain, last);
+    }
+  }
+}
+
+/// A call whose arguments can be spoilt.
+struct Spoilable {
+  Data x{DType::kInt8, {2, 8}}, scale{DType::kFloat32, {1}}, weight{DType::kInt8, {4, 8}}, scales{DType::kFloat32, {4, 2}}, bias{DType::kFloat32, {4}}, out{DType::kFloat32, {2, 4}};
+  int64_t bits = 8, residual_zero = 0;
+  bool constant = true;
+  End end;
+  Status run() {
+    Call call;
+    call.tensor(x);
+    call.tensor(scale);
+    call.optional(nullptr);
+    call.tensor(weight, constant);
+    call.tensor(scales, true);
+    call.tensor(bias, true);
+    call.optional(nullptr);
+    call.integer(bits);
+    call.number(1);
+    call.integer(residual_zero);
+    end.add(call);
+    call.tensor(out);
+    return call.run(quantized_linear_kernels()[0]);
+  }
+};
+
+TEST(QuantizedLinear, RefusesDamagedArguments) {
+  EXPECT_TRUE(Spoilable().run().ok());
+  const auto refuses = [](const char* what, const auto& spoil) {
+    Spoilable s;
+    spoil(s);
+    EXPECT_FALSE(s.run().ok()) << what;
+  };
+  refuses("bits", [](Spoilable& s) { s.bits = 3; });
+  refuses("4 bits in int8", [](Spoilable& s) { s.bits = 4; });
+  refuses("a weight that is no constant", [](Spoilable& s) { s.constant = false; });
+  refuses("groups that do not divide the depth", [](Spoilable& s) { s.scales = Data(DType::kFloat32, {4, 3}); });
+  refuses("scales of fewer rows", [](Spoilable& s) { s.scales = Data(DType::kFloat32, {3, 2}); });
+  refuses("a short bias", [](Spoilable& s) { s.bias = Data(DType::kFloat32, {3}); });
+  refuses("float x", [](Spoilable& s) { s.x = Data(DType::kFloat32, {2, 8}); });
+  refuses("too many parameters of rows", [](Spoilable& s) { s.scale = Data(DType::kFloat32, {3}); });
+  refuses("x of another depth", [](Spoilable& s) { s.x = Data(DType::kInt8, {2, 7}); });
+  refuses("a zero point far away", [](Spoilable& s) { s.residual_zero = 1 << 20; });
+  refuses("a dtype", [](Spoilable& s) { s.end.dtype = DType::kInt32; });
+  refuses("levels outside of the dtype", [](Spoilable& s) { s.end.dtype = DType::kInt8, s.end.most = 200; });
+  refuses("no scale", [](Spoilable& s) { s.end.dtype = DType::kInt8, s.end.inverse = 0; });
+}
+
+}  // namespace
+}  // namespace pteron::cpu
