@@ -9,6 +9,9 @@
 
 namespace pteron::cpu {
 
+/// The dtypes of quantized values.
+inline bool is_byte(DType d) { return d == DType::kInt8 || d == DType::kUInt8; }
+
 /// The result of a node of `catalog` at the builder's place; missing trailing arguments take their defaults. Invalid if it cannot be made.
 inline ir::ValueId add_node(ir::Builder& builder, const ir::Catalog& catalog, std::string_view name, std::vector<ir::Arg> args) {
   const ir::Op* op = catalog.find(name);

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "backends/cpu/aot/nodes.h"
 #include "backends/cpu/aot/rewrites.h"
 #include "backends/cpu/pointwise_program.h"
 #include "base/str_cat.h"
@@ -35,7 +36,6 @@ constexpr size_t kMaxOwnCode = 4;
 constexpr size_t kMaxNodes = kMaxPointwiseCode / kMaxOwnCode;
 
 bool is_real(DType d) { return d == DType::kFloat32; }
-bool is_byte(DType d) { return d == DType::kInt8 || d == DType::kUInt8; }
 bool is_truth(DType d) { return d == DType::kBool; }
 /// Read into float without loss, or as ATen reads it into float.
 bool is_readable(DType d) { return !is_complex(d) && !is_float8(d) && d != DType::kFloat64; }

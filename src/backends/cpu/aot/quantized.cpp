@@ -29,14 +29,13 @@ using ir::Rewrite;
 using ir::TensorType;
 using ir::ValueId;
 
-constexpr std::string_view kLinear = "pteron_cpu::qlinear";
-constexpr std::string_view kConv = "pteron_cpu::qconv2d";
+constexpr std::string_view kQLinear = "pteron_cpu::qlinear";
+constexpr std::string_view kQConv = "pteron_cpu::qconv2d";
 constexpr std::string_view kQuantize = "pteron::quantize";
 constexpr std::string_view kDequantize = "pteron::dequantize";
-constexpr int64_t kMaxTaps = 256;
+constexpr int64_t kMaxKernelTaps = 256;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-bool is_byte(DType d) { return d == DType::kInt8 || d == DType::kUInt8; }
 
 /// Calls fn(value) for every element of a constant of integers or floats that has bytes; false if there is none such, or fn says so.
 template <typename Fn>
@@ -111,9 +110,9 @@ struct Scalars {
   int64_t zero = 0;
 };
 
-class Matcher {
+class QuantizedMatcher {
  public:
-  Matcher(Graph& graph, const ir::Catalog& catalog) : graph_(graph), catalog_(catalog), uses_(ir::count_uses(graph)) {}
+  QuantizedMatcher(Graph& graph, const ir::Catalog& catalog) : graph_(graph), catalog_(catalog), uses_(ir::count_uses(graph)) {}
 
   Result<Rewrite> visit(Builder& b, NodeId id, std::vector<ValueId>& replacements) {
     const Node& node = graph_[id];
@@ -256,7 +255,7 @@ class Matcher {
     std::vector<Arg> args{x, optional(x_scale), optional(x_zero), bytes, floats(b, {rows, w.groups}, w.scales, "scales"), optional(bias), std::monostate(), Expr(bits),
                           b.floating(1), Expr(0)};
     for (Arg& arg : open_end(b)) args.push_back(std::move(arg));
-    return b.op(kLinear, std::move(args));
+    return b.op(kQLinear, std::move(args));
   }
 
   /// One parameter for all of x, or one per row.
@@ -308,7 +307,7 @@ class Matcher {
     if (!x || n.boolean("transposed") || graph_[x->x].type.rank() != 4 || !is_byte(graph_[x->x].type.dtype)) return {};
     const std::optional<Scalars> in = scalars(x->scale, x->zero);
     const std::optional<Weight> w = weight(n.value("weight"), 4);
-    if (!in || !w || !is_bias(bias, w->bytes->sizes[0]) || w->bytes->sizes[2] * w->bytes->sizes[3] > kMaxTaps) return {};
+    if (!in || !w || !is_bias(bias, w->bytes->sizes[0]) || w->bytes->sizes[2] * w->bytes->sizes[3] > kMaxKernelTaps) return {};
     if (!n.all_const("stride") || !n.all_const("padding") || !n.all_const("dilation") || !n.expr("groups").is_const()) return {};
     const auto pair = [](std::vector<Expr> list) {
       if (list.size() == 1) list.push_back(list[0]);
@@ -317,7 +316,7 @@ class Matcher {
     std::vector<Arg> args{x->x, add(*w->bytes), floats(b, {w->bytes->sizes[0]}, w->scales, "scales"), optional(bias), std::monostate(), b.floating(in->scale), Expr(in->zero),
                           b.floating(1), Expr(0), pair(n.exprs("stride")), pair(n.exprs("padding")), pair(n.exprs("dilation")), n.expr("groups")};
     for (Arg& arg : open_end(b)) args.push_back(std::move(arg));
-    return b.op(kConv, std::move(args));
+    return b.op(kQConv, std::move(args));
   }
 
   /// Rows of a quantized table are looked up as they are, and their scales.
@@ -394,7 +393,7 @@ class Matcher {
   const Node* open_node(ValueId id, bool with_activation) const {
     if (!id.valid() || !graph_[id].producer.valid() || uses(id) != 1) return nullptr;
     const Node& node = graph_[graph_[id].producer];
-    if (node.op->name != kLinear && node.op->name != kConv) return nullptr;
+    if (node.op->name != kQLinear && node.op->name != kQConv) return nullptr;
     const NodeView n(graph_, *node.op, node.args);
     return graph_[id].type.dtype == DType::kFloat32 && (with_activation || n.text("activation") == "none") ? &node : nullptr;
   }
@@ -421,7 +420,7 @@ class Matcher {
     const Node* view = view_of_rows(sum);
     const ValueId base = view != nullptr ? std::get<ValueId>(view->args[0]) : sum;
     const Node* open = open_node(base, false);
-    if (open == nullptr || open->op->name != kLinear) return {};
+    if (open == nullptr || open->op->name != kQLinear) return {};
     const TensorType& type = graph_[base].type;
     const NodeView p(graph_, *open->op, open->args);
     if (p.value("bias").valid() || p.value("residual").valid() || !type.sizes.back().is_const()) return {};
@@ -429,7 +428,7 @@ class Matcher {
     if (!values || graph_[bias].type.rank() > graph_[sum].type.rank()) return {};
     std::vector<Arg> args = open->args;
     set(*open, args, "bias", floats(b, {static_cast<int64_t>(values->size())}, *values, "bias"));
-    const ValueId made = b.op(kLinear, std::move(args));
+    const ValueId made = b.op(kQLinear, std::move(args));
     if (view == nullptr || !made.valid()) return made;
     note(made, 1);
     std::vector<Arg> again = view->args;
@@ -521,7 +520,7 @@ class Matcher {
     }
     if (node == nullptr) return false;
     const NodeView n(graph_, *node->op, node->args);
-    const bool engine = node->op->name == kConv || node->op->name == kLinear;
+    const bool engine = node->op->name == kQConv || node->op->name == kQLinear;
     if (!engine && node->op->name != kQuantize) return false;
     return n.integer(engine ? "least" : "quant_min") >= least && n.integer(engine ? "most" : "quant_max") <= most;
   }
@@ -583,7 +582,7 @@ bool broadcasts(const Graph& graph, ValueId parameter, const TensorType& x) {
 }  // namespace
 
 Result<bool> fuse_quantized(Graph& graph, const ir::Catalog& engine, const ir::Catalog& catalog) {
-  Matcher matcher(graph, catalog);
+  QuantizedMatcher matcher(graph, catalog);
   return ir::rewrite(graph, engine, [&](Builder& builder, NodeId id, std::vector<ValueId>& replacements) { return matcher.visit(builder, id, replacements); });
 }
 
