@@ -130,15 +130,20 @@ Result<JsonDocument> Archive::json(const std::string& path) const {
   return JsonDocument::parse(bytes.bytes, path, bytes.readable_behind);
 }
 
-Result<PayloadTable> PayloadTable::open(const Archive& archive, std::string_view model, std::string_view folder, bool check) {
+Result<PayloadTable> PayloadTable::open(const Archive& archive, std::string_view model, std::string_view folder) {
   PayloadTable table;
-  table.check_ = check;
   table.folder_ = str_cat("data/", folder, "/");
   const std::string path = str_cat(table.folder_, model, "_", folder, "_config.json");
   if (archive.find(path) == nullptr) return table;
   PTERON_ASSIGN(table.document_, archive.json(path));
   for (const JsonMember& member : json_members(table.document_.root(), "config")) table.metas_.emplace(member.key, member.value);
   return table;
+}
+
+void PayloadTable::add_to(PayloadCheck& check, const Archive& archive) const {
+  for (const auto& [fqn, meta] : metas_) {
+    if (const ZipEntry* entry = archive.find(str_cat(folder_, json_text(meta, "path_name"))); entry != nullptr) check.add(*entry, std::string(fqn));
+  }
 }
 
 Result<ir::Constant> PayloadTable::make(const Archive& archive, std::string_view fqn) {
@@ -171,7 +176,7 @@ Result<ir::Constant> PayloadTable::make(const Archive& archive, std::string_view
     return Status::invalid_file(str_cat("weight '", fqn, "': sizes ", str_list(constant.sizes), ", strides ", str_list(constant.strides), ", offset ", offset,
                            " are no tensor"));
   }
-  auto read = archive.zip().read(*entry, check_ && checked_.insert(entry).second);
+  auto read = archive.zip().read(*entry, false);
   if (!read.ok()) return std::move(read).status().with_context(str_cat("weight '", fqn, "'"));
   ZipBytes payload = std::move(read).value();
   constant.owner = payload.owner;

@@ -6,12 +6,12 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "base/mapped_file.h"
-#include "import/json.h"
 #include "base/zip.h"
+#include "import/json.h"
+#include "import/payload_check.h"
 #include "ir/graph.h"
 #include "pteron/status.h"
 
@@ -44,18 +44,17 @@ class Archive {
 class PayloadTable {
  public:
   /// folder: "weights" or "constants". A missing table is empty.
-  /// check: compare the checksum of each payload that is used, once.
-  static Result<PayloadTable> open(const Archive& archive, std::string_view model, std::string_view folder, bool check);
+  static Result<PayloadTable> open(const Archive& archive, std::string_view model, std::string_view folder);
+  /// Adds the files of all payloads to `check`.
+  void add_to(PayloadCheck& check, const Archive& archive) const;
   bool has(std::string_view fqn) const { return metas_.contains(fqn); }
   /// The tensor of that name as a view of the archive's bytes. Without bytes in the archive (exported from fake tensors) the
   /// constant is lazy and its computation gives the error.
-  /// Errors: kInvalidFile (no such name, no such file, a view that reaches outside, damaged bytes), kUnsupported (pickled, sparse).
+  /// Errors: kInvalidFile (no such name, no such file, a view that reaches outside), kUnsupported (pickled, sparse).
   Result<ir::Constant> make(const Archive& archive, std::string_view fqn);
 
  private:
   std::string folder_;
-  bool check_ = true;
-  std::unordered_set<const ZipEntry*> checked_;
   JsonDocument document_;
   std::unordered_map<std::string_view, JsonValue> metas_;
 };

@@ -288,8 +288,14 @@ Status import_archive(std::shared_ptr<FileBytes> file, const ir::Catalog& catalo
   if (!json_field(document.root(), "graph_module", &graph_module) || !json_field(graph_module, "graph", &graph)) {
     return Status::invalid_file(str_cat(path, " has no graph_module with a graph"));
   }
-  PTERON_ASSIGN(PayloadTable weights, PayloadTable::open(archive, model, "weights", options.check_weights));
-  PTERON_ASSIGN(PayloadTable constants, PayloadTable::open(archive, model, "constants", options.check_weights));
+  PTERON_ASSIGN(PayloadTable weights, PayloadTable::open(archive, model, "weights"));
+  PTERON_ASSIGN(PayloadTable constants, PayloadTable::open(archive, model, "constants"));
+  PayloadCheck check(archive.zip());
+  if (options.check_weights) {
+    weights.add_to(check, archive);
+    constants.add_to(check, archive);
+  }
+  check.start();
   ImportContext context{archive, options, program, ir::OperatorTable(catalog, program), ExprReader(program.exprs, read_ranges(document.root())),
                         std::move(weights), std::move(constants), {}};
   auto method = std::make_unique<ir::Method>(program);
@@ -300,6 +306,7 @@ Status import_archive(std::shared_ptr<FileBytes> file, const ir::Catalog& catalo
   if (Status status = ir::verify(method->graph, ir::Dialect::kImported); !status.ok()) {
     return Status::invalid_file(str_cat(path, ": ", status.message()));  // an archive that contradicts the schemas or itself
   }
+  PTERON_TRY(check.finish());
   program.methods.push_back(std::move(method));
   return ok_status();
 }

@@ -1,0 +1,43 @@
+// Checksums of an archive's weights, compared while the program is read. Used by import.cpp.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "base/background.h"
+#include "base/zip.h"
+#include "pteron/status.h"
+
+namespace pteron::importer {
+
+/// Entries are checked by a thread beside the caller and, in finish(), by the caller too.
+/// Owns:    nothing of the archive, which must live longer.
+class PayloadCheck {
+ public:
+  explicit PayloadCheck(const ZipFile& zip) : zip_(zip) {}
+  ~PayloadCheck() { next_ = entries_.size(); }
+  PayloadCheck(const PayloadCheck&) = delete;
+  PayloadCheck& operator=(const PayloadCheck&) = delete;
+  /// Before start(). Each entry is checked once; deflated ones are not, since reading them does it.
+  void add(const ZipEntry& entry, std::string name);
+  void start();
+  /// The first damaged one by place in the archive. Errors: kInvalidFile, with the weight's name.
+  Status finish();
+
+ private:
+  void work();
+
+  const ZipFile& zip_;
+  std::vector<std::pair<const ZipEntry*, std::string>> entries_;
+  std::unordered_set<const ZipEntry*> known_;
+  std::vector<Status> found_;  ///< as many as entries; each written by one thread
+  std::atomic<size_t> next_{0};
+  std::unique_ptr<Background> beside_;  ///< last: ends before what it uses
+};
+
+}  // namespace pteron::importer
