@@ -75,11 +75,12 @@ constexpr ir::OpDef kRows[] = {
                "str activation, float low, float high) -> Tensor",
      .infer = infer_conv2d, .kernel = "pteron_cpu::conv2d.out"},
     {.schema = "pteron_cpu::qlinear(Tensor x, Tensor? x_scale, Tensor? x_zero, Tensor weight, Tensor scale, Tensor? bias, Tensor? residual, int bits, "
-               "float residual_scale, int residual_zero, str activation, float low, float high, float inverse, int zero, int least, int most, ScalarType dtype) -> Tensor",
+               "float residual_scale, int residual_zero, float[] middle, str activation, float low, float high, float inverse, int zero, int least, int most, ScalarType dtype) "
+               "-> Tensor",
      .infer = infer_qlinear, .kernel = "pteron_cpu::qlinear.out"},
     {.schema = "pteron_cpu::qconv2d(Tensor x, Tensor weight, Tensor scale, Tensor? bias, Tensor? residual, float x_scale, int x_zero, float residual_scale, "
-               "int residual_zero, int[] stride, int[] padding, int[] dilation, int groups, str activation, float low, float high, float inverse, int zero, int least, "
-               "int most, ScalarType dtype) -> Tensor",
+               "int residual_zero, int[] stride, int[] padding, int[] dilation, int groups, float[] middle, str activation, float low, float high, float inverse, int zero, "
+               "int least, int most, ScalarType dtype) -> Tensor",
      .infer = infer_qconv2d, .kernel = "pteron_cpu::qconv2d.out"},
     {.schema = "pteron_cpu::pointwise(Tensor self, Tensor[] others, str program, ScalarType dtype) -> Tensor", .infer = infer_pointwise,
      .kernel = "pteron_cpu::pointwise.out", .flags = ir::kInPlace},

@@ -245,7 +245,7 @@ class QuantizedMatcher {
   }
 
   std::vector<Arg> open_end(Builder& b) {
-    return {std::string("none"), b.floating(-kInfinity), b.floating(kInfinity), b.floating(1), Expr(0), Expr(-128), Expr(127), DType::kFloat32};
+    return {std::vector<Expr>(), std::string("none"), b.floating(-kInfinity), b.floating(kInfinity), b.floating(1), Expr(0), Expr(-128), Expr(127), DType::kFloat32};
   }
 
   ValueId make_linear(Builder& b, ValueId x, ValueId x_scale, ValueId x_zero, const Weight& w, ValueId bias) {
@@ -414,6 +414,9 @@ class QuantizedMatcher {
       if (const ValueId made = biased(b, sum, other); made.valid()) return made;
       if (const ValueId made = with_residual(b, sum, other, type); made.valid()) return made;
     }
+    for (const auto& [sum, other] : {std::pair(n.value("self"), n.value("other")), std::pair(n.value("other"), n.value("self"))}) {
+      if (const ValueId made = reopened_with(b, sum, other, type); made.valid()) return made;
+    }
     return {};
   }
   ValueId biased(Builder& b, ValueId sum, ValueId bias) {
@@ -445,15 +448,50 @@ class QuantizedMatcher {
     const NodeView p(graph_, *open->op, open->args);
     if (p.value("residual").valid()) return {};
     std::vector<Arg> args = open->args;
-    set(*open, args, "residual", other);
+    set_residual(b, *open, args, other);
+    return b.op(open->op->name, std::move(args));
+  }
+  void set_residual(Builder& b, const Node& open, std::vector<Arg>& args, ValueId other) {
+    set(open, args, "residual", other);
     if (const std::optional<Dequantized> dq = dequantized(other); dq && is_byte(graph_[dq->x].type.dtype)) {
       if (const std::optional<Scalars> in = scalars(dq->scale, dq->zero)) {
-        set(*open, args, "residual", dq->x);
-        set(*open, args, "residual_scale", b.floating(in->scale));
-        set(*open, args, "residual_zero", Expr(in->zero));
+        set(open, args, "residual", dq->x);
+        set(open, args, "residual_scale", b.floating(in->scale));
+        set(open, args, "residual_zero", Expr(in->zero));
       }
     }
-    return b.op(open->op->name, std::move(args));
+  }
+
+  /// The arguments of the engine's node whose quantized result is dequantized in `id` and read nowhere else, as a node that makes these floats
+  /// itself and can go on from there; *from is the node.
+  std::optional<std::vector<Arg>> reopened(Builder& b, ValueId id, const Node** from) {
+    const std::optional<Dequantized> dq = dequantized(id);
+    if (!dq || uses(id) != 1 || uses(dq->x) != 1 || !graph_[dq->x].producer.valid()) return std::nullopt;
+    const Node& node = graph_[graph_[dq->x].producer];
+    const std::optional<Scalars> in = scalars(dq->scale, dq->zero);
+    if (!in || (node.op->name != kQLinear && node.op->name != kQConv) || !is_byte(graph_[dq->x].type.dtype)) return std::nullopt;
+    const NodeView n(graph_, *node.op, node.args);
+    if (n.value("residual").valid() || !n.exprs("middle").empty()) return std::nullopt;
+    std::vector<Arg> args = node.args;
+    const bool clamps = n.text("activation") == "clamp";
+    const double middle[] = {clamps ? n.number("low") : -kInfinity, clamps ? n.number("high") : kInfinity, n.number("inverse"), n.number("zero"), n.number("least"),
+                             n.number("most"), static_cast<double>(in->zero), in->scale};
+    std::vector<Expr> list;
+    for (const double v : middle) list.push_back(b.floating(v));
+    set(node, args, "middle", std::move(list));
+    std::vector<Arg> end = open_end(b);
+    const auto first = static_cast<size_t>(node.op->schema.find("activation"));
+    for (size_t i = 1; i < end.size(); ++i) args[first + i - 1] = std::move(end[i]);
+    *from = &node;
+    return args;
+  }
+  ValueId reopened_with(Builder& b, ValueId sum, ValueId other, const TensorType& type) {
+    if (sum == other || graph_[sum].type.sizes != type.sizes || graph_[other].type.sizes != type.sizes || graph_[other].type.dtype != DType::kFloat32) return {};
+    const Node* node = nullptr;
+    std::optional<std::vector<Arg>> args = reopened(b, sum, &node);
+    if (!args) return {};
+    set_residual(b, *node, *args, other);
+    return b.op(node->op->name, std::move(*args));
   }
 
   ValueId activated(Builder& b, const NodeView& n, const std::string& name) {
@@ -471,8 +509,15 @@ class QuantizedMatcher {
     const Node* view = view_of_rows(self);
     const ValueId base = view != nullptr ? std::get<ValueId>(view->args[0]) : self;
     const Node* open = open_node(base, false);
-    if (open == nullptr || !(low <= high)) return {};
-    std::vector<Arg> args = open->args;
+    if (!(low <= high)) return {};
+    std::vector<Arg> args;
+    if (open != nullptr) {
+      args = open->args;
+    } else if (std::optional<std::vector<Arg>> again = reopened(b, base, &open)) {
+      args = std::move(*again);
+    } else {
+      return {};
+    }
     set(*open, args, "activation", std::string("clamp"));
     set(*open, args, "low", b.floating(low));
     set(*open, args, "high", b.floating(high));

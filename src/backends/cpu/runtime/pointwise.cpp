@@ -204,11 +204,30 @@ struct Space {
   int64_t columns() const { return size[rank - 1]; }
 };
 
+/// Bytes to floats and back, as find_convert() has them; these loops are vectors.
+template <typename T>
+void bytes_to_floats(int64_t n, const void* from, void* to) {
+  const auto* source = static_cast<const T*>(from);
+  auto* target = static_cast<float*>(to);
+  for (int64_t i = 0; i < n; ++i) target[i] = static_cast<float>(source[i]);
+}
+template <typename T>
+void floats_to_bytes(int64_t n, const void* from, void* to) {
+  const auto* source = static_cast<const float*>(from);
+  auto* target = static_cast<T*>(to);
+  for (int64_t i = 0; i < n; ++i) target[i] = static_cast<T>(static_cast<int32_t>(source[i]));
+}
+ops::ConvertFn conversion(DType dtype, bool is_out) {
+  if (dtype == DType::kInt8) return is_out ? floats_to_bytes<int8_t> : bytes_to_floats<int8_t>;
+  if (dtype == DType::kUInt8) return is_out ? floats_to_bytes<uint8_t> : bytes_to_floats<uint8_t>;
+  return is_out ? ops::find_convert(DType::kFloat32, dtype) : ops::find_convert(dtype, DType::kFloat32);
+}
+
 Status access(const Tensor& t, std::span<const int64_t> sizes, bool is_out, Access* a) {
   a->data = t.as<std::byte>();
   a->bytes = dtype_size(t.dtype());
   if (t.dtype() != DType::kFloat32) {
-    a->convert = is_out ? ops::find_convert(DType::kFloat32, t.dtype()) : ops::find_convert(t.dtype(), DType::kFloat32);
+    a->convert = conversion(t.dtype(), is_out);
     if (a->convert == nullptr || is_complex(t.dtype())) return Status(Code::kUnsupported, str_cat("pointwise: dtype ", dtype_name(t.dtype())));
   }
   const size_t shift = sizes.size() - static_cast<size_t>(t.rank());

@@ -62,22 +62,28 @@ struct Sums {
   const void* residual = nullptr;   ///< may be null
   DType residual_dtype = DType::kFloat32;
 };
+__m256 between(__m256 y, float low, float high) { return _mm256_min_ps(_mm256_set1_ps(high), _mm256_max_ps(_mm256_set1_ps(low), y)); }
+__m256 round_all(__m256 y) { return _mm256_round_ps(y, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+__m256 through_levels(const QuantizedMiddle& m, __m256 y) {
+  const __m256 level = _mm256_add_ps(round_all(_mm256_mul_ps(between(y, m.low, m.high), _mm256_set1_ps(m.inverse))), _mm256_set1_ps(m.zero));
+  return _mm256_mul_ps(_mm256_sub_ps(between(level, m.least, m.most), _mm256_set1_ps(m.back_zero)), _mm256_set1_ps(m.scale));
+}
 /// Eight results from `j` on, in float.
 __m256 eight_results(const QuantizedEnd& end, const Sums& s, int64_t j) {
   __m256 y = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(s.sums + j))), _mm256_loadu_ps(s.factors + j));
   if (s.bias != nullptr) y = _mm256_add_ps(y, _mm256_loadu_ps(s.bias + j));
+  if (end.middle.exists) y = through_levels(end.middle, y);
   if (s.residual != nullptr && s.residual_dtype == DType::kFloat32) y = _mm256_add_ps(y, _mm256_loadu_ps(static_cast<const float*>(s.residual) + j));
   if (s.residual != nullptr && s.residual_dtype != DType::kFloat32) {
     const __m256 levels = eight_levels(static_cast<const uint8_t*>(s.residual) + j, s.residual_dtype);
     y = _mm256_add_ps(y, _mm256_mul_ps(_mm256_sub_ps(levels, _mm256_set1_ps(end.residual_zero)), _mm256_set1_ps(end.residual_scale)));
   }
-  return _mm256_min_ps(_mm256_set1_ps(end.high), _mm256_max_ps(_mm256_set1_ps(end.low), y));
+  return between(y, end.low, end.high);
 }
 /// Levels of eight results, clamped, as int32.
 __m256i level_vector(const QuantizedEnd& end, __m256 y) {
-  y = _mm256_round_ps(_mm256_mul_ps(y, _mm256_set1_ps(end.inverse)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  y = _mm256_add_ps(y, _mm256_set1_ps(end.zero));
-  return _mm256_cvttps_epi32(_mm256_min_ps(_mm256_set1_ps(end.most), _mm256_max_ps(_mm256_set1_ps(end.least), y)));
+  y = _mm256_add_ps(round_all(_mm256_mul_ps(y, _mm256_set1_ps(end.inverse))), _mm256_set1_ps(end.zero));
+  return _mm256_cvttps_epi32(between(y, end.least, end.most));
 }
 /// Sixteen results at a time; bytes of int8 and uint8 are the same, levels are in range.
 void store_sums(const QuantizedEnd& end, const Sums& s, int64_t count, void* out) {
@@ -103,7 +109,26 @@ void add_levels(const QuantizedEnd& end, const T* residual, int64_t count, float
 
 bool is_result_dtype(DType d) { return d == DType::kFloat32 || d == DType::kInt8 || d == DType::kUInt8; }
 
+namespace {
+/// low, high, inverse, zero, least, most, zero of the way back, scale; or nothing.
+Status read_middle(std::span<const double> list, QuantizedMiddle* middle) {
+  if (list.empty()) return ok_status();
+  bool sound = list.size() == 8 && list[0] <= list[1] && list[2] > 0 && !std::isinf(list[2]) && list[4] <= list[5] && std::isfinite(list[7]);
+  for (size_t i = 3; sound && i < 7; ++i) sound = std::fabs(list[i]) <= 256 && list[i] == std::floor(list[i]);
+  if (!sound) return Status(Code::kInvalidFile, "the levels in the middle of a quantized product are unsound");
+  const auto at = [&](size_t i) { return static_cast<float>(list[i]); };
+  *middle = {true, at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7)};
+  return ok_status();
+}
+}  // namespace
+
 Status QuantizedEnd::read(std::span<runtime::Value* const> args) {
+  if (args[0]->tag == runtime::Tag::kDoubleList) {
+    PTERON_TRY(read_middle(args[0]->doubles, &middle));
+  } else if (args[0]->tag != runtime::Tag::kIntList || !args[0]->items.empty()) {  // an empty list has no kind
+    return Status(Code::kInvalidFile, "the levels in the middle of a quantized product are no list of floats");
+  }
+  args = args.subspan(1);
   const std::string_view activation = args[0]->string;
   if (activation != "none" && activation != "clamp") return Status(Code::kInvalidFile, str_cat("activation '", activation, "' of a quantized product is unknown"));
   if (activation == "clamp") {
@@ -133,6 +158,11 @@ Status read_residual(const runtime::Value& scale, const runtime::Value& zero, Qu
 }
 
 void QuantizedEnd::finish(float* y, const void* residual, DType residual_dtype, int64_t count, void* out) const {
+  for (int64_t j = 0; middle.exists && j < count; ++j) {
+    const float v = y[j] < middle.low ? middle.low : y[j] > middle.high ? middle.high : y[j];
+    const float level = std::nearbyint(v * middle.inverse) + middle.zero;
+    y[j] = ((level < middle.least ? middle.least : level > middle.most ? middle.most : level) - middle.back_zero) * middle.scale;
+  }
   if (residual != nullptr) {
     if (residual_dtype == DType::kInt8) {
       add_levels(*this, static_cast<const int8_t*>(residual), count, y);

@@ -10,14 +10,22 @@
 
 namespace pteron::cpu {
 
-/// From a sum in float to memory: + residual, clamp, and for 8-bit results round(y * inverse) + zero between least and most.
+/// Quantizing and dequantizing in the middle of what follows a sum: clamp, round to levels, and back.
+struct QuantizedMiddle {
+  bool exists = false;
+  float low = 0, high = 0, inverse = 1, zero = 0, least = 0, most = 0;
+  float back_zero = 0, scale = 1;
+};
+
+/// From a sum in float to memory: the middle, + residual, clamp, and for 8-bit results round(y * inverse) + zero between least and most.
 struct QuantizedEnd {
+  QuantizedMiddle middle;
   float low = -__builtin_huge_valf(), high = __builtin_huge_valf();
   float residual_scale = 1, residual_zero = 0;  ///< of an 8-bit residual
   float inverse = 1, zero = 0, least = 0, most = 0;
   DType dtype = DType::kFloat32;  ///< of the result: float32, int8 or uint8
 
-  /// Arguments as the operators list them: activation, low, high, inverse, zero, least, most, dtype. Errors: kInvalidFile.
+  /// Arguments as the operators list them: middle, activation, low, high, inverse, zero, least, most, dtype. Errors: kInvalidFile.
   Status read(std::span<runtime::Value* const> args);
   /// y[j] + residual (null: none) to `out`, for one row of `count` results. y is overwritten.
   /// The same for y[j] = sums[j] * factors[j] + bias[j]; the bias may be null. Requires: count <= 64.

@@ -33,9 +33,9 @@ constexpr int64_t kMaxDepth = 65536;
 /// Multiplications worth a thread.
 constexpr int64_t kGrain = 1 << 17;
 
-// x, weight, scale, bias, residual, x_scale, x_zero, residual_scale, residual_zero, stride, padding, dilation, groups, activation, low, high, inverse,
+// x, weight, scale, bias, residual, x_scale, x_zero, residual_scale, residual_zero, stride, padding, dilation, groups, middle, activation, low, high, inverse,
 // zero, least, most, dtype, out
-enum Position : size_t { kX, kWeight, kScale, kBias, kResidual, kXScale, kXZero, kResidualScale, kResidualZero, kStride, kPadding, kDilation, kGroups, kEnd, kDtype = kEnd + 7, kOut };
+enum Position : size_t { kX, kWeight, kScale, kBias, kResidual, kXScale, kXZero, kResidualScale, kResidualZero, kStride, kPadding, kDilation, kGroups, kEnd, kDtype = kEnd + 8, kOut };
 
 /// What packing makes: matrices of groups for dense ones, [taps][channels] for depthwise ones.
 struct Weights final : KernelState {
@@ -102,7 +102,7 @@ Status read_conv(std::span<Value* const> args, QConv* conv) {
   if (bias != nullptr) PTERON_TRY(check_vector("the bias", *bias, conv->out_channels));
   conv->bias = bias != nullptr ? bias->as<float>() : nullptr;
   PTERON_TRY(read_residual(*args[kResidualScale], *args[kResidualZero], &conv->end));
-  return conv->end.read(args.subspan(kEnd, 8));
+  return conv->end.read(args.subspan(kEnd, 9));
 }
 
 Status pack_depthwise(const QConv& conv, const Tensor& w, Weights* made) {
@@ -317,7 +317,7 @@ Status run_image(KernelContext& context, const QConv& conv, DType dtype, const I
 }
 
 Status qconv2d_out(KernelContext& context, const Tensor& x, const Tensor&, const Tensor&, const Tensor*, const Tensor* residual, double, int64_t, double, int64_t, IntList, IntList,
-                   IntList, int64_t, std::string_view, double, double, double, int64_t, int64_t, int64_t, DType, Tensor& out) {
+                   IntList, int64_t, Value&, std::string_view, double, double, double, int64_t, int64_t, int64_t, DType, Tensor& out) {
   const QConv& conv = *static_cast<const QConv*>(context.state);
   if (x.rank() != 4 || !is_byte(x.dtype()) || out.rank() != 4 || out.dtype() != conv.end.dtype || x.size(1) != conv.channels) {
     return Status(Code::kInvalidInput, str_cat("qconv2d: input ", dtype_name(x.dtype()), " ", shape_text(x.sizes()), ", expected int8 or uint8 [n, ", conv.channels, ", h, w]"));

@@ -35,8 +35,8 @@ constexpr int64_t kGrain = 1 << 17;
 /// Sums of products of 8-bit numbers up to this depth fit into 32 bits.
 constexpr int64_t kMaxDepth = 65536;
 
-// x, x_scale, x_zero, weight, scale, bias, residual, bits, residual_scale, residual_zero, activation, low, high, inverse, zero, least, most, dtype, out
-enum Position : size_t { kX, kXScale, kXZero, kWeight, kScale, kBias, kResidual, kBits, kResidualScale, kResidualZero, kEnd, kDtype = kEnd + 7, kOut };
+// x, x_scale, x_zero, weight, scale, bias, residual, bits, residual_scale, residual_zero, middle, activation, low, high, inverse, zero, least, most, dtype, out
+enum Position : size_t { kX, kXScale, kXZero, kWeight, kScale, kBias, kResidual, kBits, kResidualScale, kResidualZero, kEnd, kDtype = kEnd + 8, kOut };
 
 /// What is made of the weights for 8-bit x.
 struct Weights final : KernelState {
@@ -86,7 +86,7 @@ Status read_linear(std::span<Value* const> args, QLinear* q) {
     return Status(Code::kInvalidFile, str_cat("qlinear: the bias must be a float32 constant [", q->n, "], found ", dtype_name(bias->dtype()), " ", shape_text(bias->sizes())));
   }
   PTERON_TRY(read_residual(*args[kResidualScale], *args[kResidualZero], &q->end));
-  return q->end.read(args.subspan(kEnd, 8));
+  return q->end.read(args.subspan(kEnd, 9));
 }
 
 /// One row of integer weights; 4-bit ones are unpacked to `memory`.
@@ -345,7 +345,7 @@ Result<const void*> dense_in(KernelContext& context, const Tensor& t, std::byte*
 }
 
 Status qlinear_out(KernelContext& context, const Tensor& x, const Tensor* x_scale, const Tensor* x_zero, const Tensor& weight, const Tensor& scale, const Tensor* bias,
-                   const Tensor* residual, int64_t, double, int64_t, std::string_view, double, double, double, int64_t, int64_t, int64_t, DType, Tensor& out) {
+                   const Tensor* residual, int64_t, double, int64_t, Value&, std::string_view, double, double, double, int64_t, int64_t, int64_t, DType, Tensor& out) {
   const QLinear& q = *static_cast<const QLinear*>(context.state);
   const bool integers = q.integers;
   if (x.rank() < 1 || x.size(x.rank() - 1) != q.depth || (integers ? !is_byte(x.dtype()) : x.dtype() != DType::kFloat32) || out.dtype() != q.end.dtype) {

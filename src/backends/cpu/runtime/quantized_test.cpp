@@ -98,6 +98,7 @@ class Call {
     }
     list.items = lists_.back();
   }
+  void numbers(std::span<const double> values) { add(Tag::kDoubleList).doubles = values; }
   Status run(const runtime::Kernel& kernel, int threads = 2) {
     const std::unique_ptr<ThreadPool> pool = make_thread_pool(threads);
     PTERON_ASSIGN(const auto state, kernel.prepare({pool.get(), &cache_}, args_));
@@ -124,12 +125,14 @@ class Call {
 
 /// How results end.
 struct End {
+  std::vector<double> middle;
   bool clamps = false;
   double low = -0.5, high = 0.75;
   double inverse = 37.5;
   int64_t zero = 3, least = -120, most = 125;
   DType dtype = DType::kFloat32;
   void add(Call& call) const {
+    call.numbers(middle);
     call.text(clamps ? "clamp" : "none");
     call.number(low);
     call.number(high);
