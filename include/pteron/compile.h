@@ -21,6 +21,14 @@ enum class CompileProfile : uint8_t {
   kExecutorch,  ///< only what the official runtime 1.5.1 loads
 };
 
+/// In what backends compute what the archive has in float32. Dtypes of inputs and outputs never change.
+enum class CompilePrecision : uint8_t {
+  kFloat32,
+  /// Linear layers and dense convolutions with constant weights round weights and operands to bfloat16 (half the file) and sum in float32;
+  /// everything else, depthwise and very narrow convolutions too, stays float32.
+  kBf16,
+};
+
 /// A method of the program and the archive it comes from.
 struct CompileMethod {
   std::string name = "forward";
@@ -45,6 +53,7 @@ struct CompileSettings {
   std::vector<std::string> shared_states = {};     ///< buffers, by name, that are the same memory in all methods that have them
   CompileProfile profile = CompileProfile::kPteron;
   std::vector<std::string> backends = {};        ///< in order of preference; empty: "cpu" (none with kExecutorch); "portable": kernels alone
+  CompilePrecision precision = CompilePrecision::kFloat32;
   bool allow_random = false;                   ///< compile operators that draw random numbers; they are not PyTorch's (LoadOptions::seed)
   bool strict = false;                         ///< refuse a program of which some node stays outside the backends
   std::vector<std::string> kernel_libraries = {};  ///< shared libraries with own operators (pteron/ops.h)

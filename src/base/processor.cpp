@@ -57,6 +57,15 @@ Units cap_of_environment() {
 
 }  // namespace
 
+bool has_fast_bf16() {
+#if defined(__x86_64__)
+  static const bool fast = __builtin_cpu_is("intel") == 0;
+  return fast;
+#else
+  return false;
+#endif
+}
+
 Units processor_units() {
   static const Units units = find_units(cap_of_environment());
   return units;

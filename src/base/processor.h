@@ -15,6 +15,10 @@ enum class Units : uint8_t {
   kAmx,         ///< tiles of both; the system lets this process use them
 };
 
+/// Whether products of bfloat16 in vector registers are faster than those of the same numbers widened to float. Measured on a Xeon of 2025: 85
+/// against 150 GFLOP/s on one core.
+bool has_fast_bf16();
+
 /// The best of this processor and system below the cap; asked once. Threads: any.
 Units processor_units();
 

@@ -54,6 +54,7 @@ struct CompileOptions {
   std::vector<SizeBound> size_bounds;      ///< a call that exceeds one fails
   uint64_t alignment_bytes = 64;           ///< of planned buffers, constants and named data
   std::vector<const backends::Backend*> backends;  ///< in order of preference; empty: all nodes run on the kernels of the profile
+  bool bf16 = false;                       ///< backends may round operands of products and convolutions to bfloat16
   bool allow_random = false;               ///< operators that draw random numbers are compiled; their numbers are not PyTorch's
   bool strict = false;                     ///< kUnsupported if some node stays outside the backends
   std::string stop_after;                  ///< name of a phase; empty: run all

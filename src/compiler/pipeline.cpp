@@ -183,7 +183,7 @@ Result<std::vector<backends::CompiledGroup>> compile_groups(const CompileOptions
                   partition::partition(*method, options.backends, static_cast<uint32_t>(compiled.size()), &report.partitions.back().report));
     if (options.strict) PTERON_TRY(check_all_taken(report.partitions.back()));
     for (const partition::Group& group : groups) {
-      auto made = group.backend->compile(*group.method, {&catalog, options.alignment_bytes, &keys});
+      auto made = group.backend->compile(*group.method, {&catalog, options.alignment_bytes, &keys, options.bf16});
       if (!made.ok()) return std::move(made).status().with_context(str_cat("method ", method->name, ": backend ", group.backend->name()));
       report.partitions.back().groups.push_back({std::string(group.backend->name()), made->payload.size(), made->memory_bytes, std::move(made->kernels)});
       compiled.push_back(std::move(made).value());

@@ -27,6 +27,7 @@ Status check(const CompileSettings& settings) {
   if (wants_backend && settings.profile == CompileProfile::kExecutorch) return invalid("the official runtime has none of our backends: expected none with kExecutorch");
   const bool has_default = settings.backends.empty() && settings.profile == CompileProfile::kPteron;
   if (settings.strict && !wants_backend && !has_default) return invalid("strict expects a backend that takes all nodes, found none");
+  if (settings.precision != CompilePrecision::kFloat32 && !wants_backend && !has_default) return invalid("precision kBf16 expects a backend that computes in it, found none");
   return facade::check_alignment(settings.alignment_bytes);
 }
 
@@ -46,6 +47,7 @@ Result<CompileSummary> compile_into(const CompileSettings& settings, ByteSink& s
   options.profile = settings.profile == CompileProfile::kExecutorch ? compiler::Profile::kExecutorch : compiler::Profile::kPteron;
   options.alignment_bytes = settings.alignment_bytes;
   options.strict = settings.strict;
+  options.bf16 = settings.precision == CompilePrecision::kBf16;
   options.allow_random = settings.allow_random;
   options.log = settings.log;
   PTERON_ASSIGN(const facade::Toolchain toolchain, facade::Toolchain::create(settings.kernel_libraries, settings.threads));

@@ -48,6 +48,7 @@ struct GroupContext {
   const ir::Catalog* catalog = nullptr;
   uint64_t alignment_bytes = 64;
   emit::ExternalKeys* external_keys = nullptr;  ///< of the whole compilation, for backends whose payloads are programs
+  bool bf16 = false;                            ///< products and convolutions may round their operands to bfloat16
 };
 
 /// Threads: const members may be called from several threads at once.

@@ -24,6 +24,7 @@ constexpr Option kCompileOptions[] = {
     {"share-state", "", OptionKind::kList, "NAME", "a buffer that is the same memory in all methods that have it; else every method has its own"},
     {"kernels", "", OptionKind::kList, "LIBRARY", "a shared library with own operators (pteron/ops.h)"},
     {"backend", "", OptionKind::kList, "NAME[,NAME]", "backends in order of preference, default cpu; 'portable' keeps everything on the portable kernels"},
+    {"precision", "", OptionKind::kValue, "NAME", "float32 (default), or bf16: weights and operands of linear layers and dense convolutions in bfloat16, all else in float32"},
     {"allow-random", "", OptionKind::kFlag, "", "compile operators that draw random numbers; their numbers differ from PyTorch's (run --seed)"},
     {"strict", "", OptionKind::kFlag, "", "refuse a program of which some node stays outside the backends"},
     {"profile", "", OptionKind::kValue, "NAME", "pteron (default), or executorch: the official runtime 1.5.1 loads the file"},
@@ -317,6 +318,10 @@ Result<int> run_compile(const Arguments& a) {
   if (!chosen.ok()) return usage_error("compile", str_cat("--backend: ", chosen.status().message()));
   options.backends = std::move(chosen).value();
   options.strict = a.flag("strict");
+  const std::string precision = a.value("precision", "float32");
+  if (precision != "float32" && precision != "bf16") return usage_error("compile", str_cat("--precision is float32 or bf16, found '", precision, "'"));
+  options.bf16 = precision == "bf16";
+  if (options.bf16 && options.backends.empty()) return usage_error("compile", "--precision bf16 needs a backend that computes in it: cpu");
   options.allow_random = a.flag("allow-random");
   if (options.strict && options.backends.empty()) return usage_error("compile", "--strict needs a backend that takes all nodes");
   Status text_status;

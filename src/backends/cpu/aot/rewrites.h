@@ -24,6 +24,10 @@ Result<bool> plain_convolutions(ir::Graph& graph, const ir::Catalog& catalog);
 /// the activation behind it. `engine` holds operators().
 Result<bool> fuse(ir::Graph& graph, const ir::Catalog& engine);
 
+/// Products and convolutions with constant bfloat16 weights become the engine's operators; with `float_too`, those that fuse() made as well, with
+/// operands rounded to bfloat16.
+Result<bool> narrow_products(ir::Graph& graph, const ir::Catalog& engine, bool float_too);
+
 /// Attention in float, as one operator or spelled out in products, becomes pteron_cpu::attention. `catalog` has the operators of the graph.
 Result<bool> fuse_attention(ir::Graph& graph, const ir::Catalog& engine, const ir::Catalog& catalog);
 

@@ -215,7 +215,7 @@ const NarrowKernels& narrow_kernels(NarrowKind kind, Units units) {
   if (kind == NarrowKind::kBf16) {
     // AVX-512 without VNNI shares the region of the wider ones, and so needs VNNI.
     if (units < Units::kAvx512Vnni) return bf16[0];
-    return bf16[units == Units::kAvx512Vnni ? 1 : units == Units::kAvx512Bf16 ? 2 : 3];
+    return bf16[units == Units::kAmx ? 3 : units == Units::kAvx512Bf16 && has_fast_bf16() ? 2 : 1];
   }
   if (units < Units::kAvx512Vnni) return int8[0];
   return int8[units < Units::kAmx ? 1 : 2];

@@ -1,10 +1,13 @@
 // Packing, conversion of rows, blocks, threads. Loops: narrow_kernels.cpp.
 #include "backends/cpu/runtime/narrow_product.h"
 
+#include <immintrin.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "backends/cpu/runtime/pack.h"
 #include "tensor/dim_math.h"
@@ -159,14 +162,76 @@ void run_panels(const NarrowProduct& p, const NarrowKernels& kernels, int64_t fi
   if (kernels.end != nullptr) kernels.end();
 }
 
-void add_values(float* to, const void* from, DType type, int64_t count) {
-  if (type == DType::kFloat32) {
-    const auto* floats = static_cast<const float*>(from);
-    for (int64_t j = 0; j < count; ++j) to[j] += floats[j];
-    return;
+__m256 load8(const float* from) { return _mm256_loadu_ps(from); }
+__m256 load8(const uint16_t* from) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))), 16));
+}
+void store8(__m256 v, float* to) { _mm256_storeu_ps(to, v); }
+void store8(__m256 v, uint16_t* to) {
+  const __m256i bits = _mm256_castps_si256(v), odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i up = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+  const __m256 nan = _mm256_cmp_ps(v, v, _CMP_UNORD_Q);
+  const __m256i rounded = _mm256_srli_epi32(_mm256_castps_si256(_mm256_blendv_ps(_mm256_castsi256_ps(up), _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000)), nan)), 16);
+  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(rounded, rounded), 0x08);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(packed));
+}
+float widened(float v) { return v; }
+float widened(uint16_t v) { return bfloat16_bits_to_float(v); }
+void put(float v, float* to) { *to = v; }
+void put(float v, uint16_t* to) { *to = float_to_bfloat16_bits(v); }
+
+/// to[j] = clamp(from[j] + residual[j]). NaN stays NaN: the instructions give their second operand if one is NaN.
+template <typename R, typename C>
+void finish_row(const float* from, const R* residual, float low, float high, int64_t count, C* to) {
+  const __m256 lows = _mm256_set1_ps(low), highs = _mm256_set1_ps(high);
+  int64_t j = 0;
+  for (; j + 8 <= count; j += 8) {
+    __m256 v = _mm256_loadu_ps(from + j);
+    if constexpr (!std::is_void_v<R>) v = _mm256_add_ps(v, load8(residual + j));
+    store8(_mm256_min_ps(highs, _mm256_max_ps(lows, v)), to + j);
   }
-  const auto* halves = static_cast<const uint16_t*>(from);
-  for (int64_t j = 0; j < count; ++j) to[j] += bfloat16_bits_to_float(halves[j]);
+  for (; j < count; ++j) {
+    float v = from[j];
+    if constexpr (!std::is_void_v<R>) v += widened(residual[j]);
+    v = v < low ? low : v;
+    put(v > high ? high : v, to + j);
+  }
+}
+
+/// R: element of the residual, or void.
+template <typename R>
+void store_sums(const FloatStore& s, const NarrowResult& part) {
+  const auto* values = static_cast<const float*>(part.values);
+  const auto residual_of = [&](int64_t i) -> const R* {
+    if constexpr (std::is_void_v<R>) {
+      return nullptr;
+    } else {
+      return static_cast<const R*>(s.residual) + (part.row + i) * s.residual_row + part.column;
+    }
+  };
+  float low = s.epilogue.low, high = s.epilogue.high;
+  alignas(32) float made[kNarrowResultRows * kNarrowResultRow];
+  if (s.epilogue.function != nullptr) {  // on all rows at once: calls for 32 values each would cost more than the values
+    for (int64_t i = 0; i < part.rows; ++i) {
+      finish_row<R>(values + i * kNarrowResultRow, residual_of(i), low, high, part.columns, made + i * kNarrowResultRow);
+      std::fill(made + i * kNarrowResultRow + part.columns, made + (i + 1) * kNarrowResultRow, 0.0f);
+    }
+    s.epilogue.function(made, nullptr, nullptr, 0, made, static_cast<size_t>(part.rows * kNarrowResultRow));
+    low = -std::numeric_limits<float>::infinity();
+    high = -low;
+  }
+  for (int64_t i = 0; i < part.rows; ++i) {
+    const int64_t at = (part.row + i) * s.c_row + part.column;
+    if (s.epilogue.function != nullptr) {
+      const float* from = made + i * kNarrowResultRow;
+      s.c_type == DType::kFloat32 ? finish_row<void>(from, nullptr, low, high, part.columns, static_cast<float*>(s.c) + at)
+                                  : finish_row<void>(from, nullptr, low, high, part.columns, static_cast<uint16_t*>(s.c) + at);
+      continue;
+    }
+    const float* from = values + i * kNarrowResultRow;
+    s.c_type == DType::kFloat32 ? finish_row<R>(from, residual_of(i), low, high, part.columns, static_cast<float*>(s.c) + at)
+                                : finish_row<R>(from, residual_of(i), low, high, part.columns, static_cast<uint16_t*>(s.c) + at);
+  }
 }
 
 }  // namespace
@@ -265,30 +330,9 @@ Status run_narrow_product(const NarrowProduct& p, ThreadPool& pool) {
 
 void FloatStore::store(const void* context, const NarrowResult& part) {
   const FloatStore& s = *static_cast<const FloatStore*>(context);
-  float values[2 * kNarrowColumns];
-  for (int64_t i = 0; i < part.rows; ++i) {
-    const int64_t row = part.row + i;
-    float* y = s.c_type == DType::kFloat32 ? static_cast<float*>(s.c) + row * s.c_row + part.column : values;
-    std::memcpy(y, static_cast<const float*>(part.values) + i * kNarrowResultRow, static_cast<size_t>(part.columns) * sizeof(float));
-    if (s.residual != nullptr) {
-      const int64_t at = row * s.residual_row + part.column;
-      const void* from = s.residual_type == DType::kFloat32 ? static_cast<const void*>(static_cast<const float*>(s.residual) + at)
-                                                            : static_cast<const void*>(static_cast<const uint16_t*>(s.residual) + at);
-      add_values(y, from, s.residual_type, part.columns);
-    }
-    const float low = s.epilogue.low, high = s.epilogue.high;
-    if (low != -std::numeric_limits<float>::infinity() || high != std::numeric_limits<float>::infinity()) {
-      for (int64_t j = 0; j < part.columns; ++j) {
-        float v = y[j];
-        v = v < low ? low : v;
-        y[j] = v > high ? high : v;
-      }
-    }
-    if (s.epilogue.function != nullptr) s.epilogue.function(y, nullptr, nullptr, 0, y, static_cast<size_t>(part.columns));
-    if (s.c_type == DType::kFloat32) continue;
-    auto* to = static_cast<uint16_t*>(s.c) + row * s.c_row + part.column;
-    for (int64_t j = 0; j < part.columns; ++j) to[j] = float_to_bfloat16_bits(y[j]);
-  }
+  if (s.residual == nullptr) return store_sums<void>(s, part);
+  if (s.residual_type == DType::kFloat32) return store_sums<float>(s, part);
+  store_sums<uint16_t>(s, part);
 }
 
 }  // namespace pteron::cpu

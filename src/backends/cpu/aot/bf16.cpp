@@ -1,0 +1,211 @@
+// Products and convolutions in bfloat16: those in float32 if the program is compiled for that precision, and those that the archive has in
+// bfloat16. Weights become constants in the order that the kernels read; sums, bias, residual and activation are float32.
+#include <cstring>
+#include <limits>
+#include <string>
+#include <unordered_map>
+
+#include "backends/cpu/aot/rewrites.h"
+#include "ir/builder.h"
+#include "tensor/half.h"
+
+namespace pteron::cpu {
+namespace {
+
+using ir::Arg;
+using ir::Builder;
+using ir::Constant;
+using ir::Expr;
+using ir::Graph;
+using ir::Node;
+using ir::NodeId;
+using ir::NodeView;
+using ir::Rewrite;
+using ir::ValueId;
+
+constexpr std::string_view kLinearBf16 = "pteron_cpu::linear_bf16";
+constexpr std::string_view kConvBf16 = "pteron_cpu::conv2d_bf16";
+constexpr int64_t kMaxBf16Taps = 256;
+/// Below these sizes whole panels and chunks of the depth are mostly padding.
+constexpr int64_t kLeastColumns = 8, kLeastDepth = 16;
+
+/// Elements of `from` with its dims in another order, as `to` (float32 or bfloat16), row-major.
+Result<Buffer> converted(const Constant& from, const std::vector<size_t>& order, DType to) {
+  Buffer made;
+  const std::byte* data = from.data;
+  std::vector<int64_t> strides = from.strides;
+  if (data == nullptr) {
+    PTERON_ASSIGN(made, from.lazy());
+    data = made.data();
+    int64_t step = 1;
+    for (size_t d = from.sizes.size(); d-- > 0; step *= from.sizes[d]) strides[d] = step;
+  }
+  PTERON_ASSIGN(Buffer out, Buffer::create(static_cast<uint64_t>(from.numel()) * dtype_size(to)));
+  const auto* floats = reinterpret_cast<const float*>(data);
+  const auto* halves = reinterpret_cast<const uint16_t*>(data);
+  std::vector<int64_t> index(order.size(), 0);
+  int64_t at = 0;
+  for (int64_t i = 0; i < from.numel(); ++i) {
+    const float value = from.dtype == DType::kFloat32 ? floats[at] : bfloat16_bits_to_float(halves[at]);
+    if (to == DType::kFloat32) {
+      reinterpret_cast<float*>(out.data())[i] = value;
+    } else {
+      reinterpret_cast<uint16_t*>(out.data())[i] = from.dtype == DType::kFloat32 ? float_to_bfloat16_bits(value) : halves[at];
+    }
+    for (size_t d = order.size(); d-- > 0;) {
+      at += strides[order[d]];
+      if (++index[d] < from.sizes[order[d]]) break;
+      at -= index[d] * strides[order[d]];
+      index[d] = 0;
+    }
+  }
+  return out;
+}
+
+class Narrower {
+ public:
+  Narrower(Graph& graph, bool float_too) : graph_(graph), float_too_(float_too) {}
+
+  Result<Rewrite> visit(Builder& b, NodeId id, std::vector<ValueId>& replacements) {
+    const Node& node = graph_[id];
+    const NodeView view(graph_, *node.op, node.args);
+    const std::string& op = node.op->name;
+    ValueId made;
+    if (float_too_ && op == "pteron_cpu::linear") made = fused_linear(b, view);
+    if (float_too_ && op == "pteron_cpu::conv2d") made = fused_conv(b, view);
+    if (op == "aten::linear" || op == "aten::mm" || op == "aten::addmm") made = half_linear(b, view);
+    if (op == "aten::convolution") made = half_conv(b, view);
+    if (!made.valid()) return Rewrite::kKeep;
+    replacements = {made};
+    return Rewrite::kReplace;
+  }
+
+ private:
+  const Constant* constant(ValueId id, DType dtype, size_t rank) const {
+    if (!id.valid() || !graph_[id].constant.valid()) return nullptr;
+    const Constant& c = (*graph_.program)[graph_[id].constant];
+    const bool known = !c.mutable_elsewhere && (c.data != nullptr || c.lazy);
+    return known && c.dtype == dtype && c.sizes.size() == rank && c.numel() > 0 ? &c : nullptr;
+  }
+
+  /// The constant of `id` with dims in `order`; made once for each.
+  ValueId convert(ValueId id, std::vector<size_t> order, DType to) {
+    const ir::ConstantId source = graph_[id].constant;
+    std::string key = std::to_string(source.index) + (to == DType::kFloat32 ? "f" : "h");
+    for (const size_t d : order) key += std::to_string(d);
+    const auto known = made_.find(key);
+    if (known != made_.end()) return known->second;
+    const Constant from = (*graph_.program)[source];
+    Constant c;
+    c.name = from.name + (to == DType::kFloat32 ? ".float32" : ".bfloat16");
+    c.dtype = to;
+    for (const size_t d : order) c.sizes.push_back(from.sizes[d]);
+    c.strides.resize(c.sizes.size());
+    int64_t step = 1;
+    for (size_t d = c.sizes.size(); d-- > 0; step *= c.sizes[d]) c.strides[d] = step;
+    c.lazy = [from, order, to] { return converted(from, order, to); };
+    const std::string name = c.name;
+    return made_[key] = graph_.add_constant(graph_.program->add(std::move(c)), name);
+  }
+
+  ValueId fused_linear(Builder& b, const NodeView& node) {
+    const Constant* w = constant(node.value("weight"), DType::kFloat32, 2);
+    if (w == nullptr || w->sizes[0] < kLeastColumns || w->sizes[1] < kLeastDepth) return {};
+    std::vector<Arg> args(node.args().begin(), node.args().end());
+    args[1] = convert(node.value("weight"), {0, 1}, DType::kBFloat16);
+    args.push_back(DType::kFloat32);
+    return b.op(kLinearBf16, std::move(args));
+  }
+
+  static bool pays(const Constant& w, int64_t groups) {
+    const int64_t depth = w.sizes[1] * w.sizes[2] * w.sizes[3];
+    return w.sizes[0] / groups >= kLeastColumns && depth >= kLeastDepth && w.sizes[2] * w.sizes[3] <= kMaxBf16Taps && !(groups > 1 && w.sizes[1] < kLeastColumns);
+  }
+
+  ValueId fused_conv(Builder& b, const NodeView& node) {
+    const Constant* w = constant(node.value("weight"), DType::kFloat32, 4);
+    if (w == nullptr || !pays(*w, node.integer("groups"))) return {};
+    std::vector<Arg> args(node.args().begin(), node.args().end());
+    args[1] = convert(node.value("weight"), {0, 2, 3, 1}, DType::kBFloat16);
+    args.push_back(DType::kFloat32);
+    return b.op(kConvBf16, std::move(args));
+  }
+
+  /// A bias in bfloat16 as float; false if there is one of another kind.
+  bool bias_of(ValueId id, int64_t count, Arg* out) {
+    *out = std::monostate();
+    if (!id.valid()) return true;
+    const Constant* c = constant(id, DType::kBFloat16, 1);
+    if (c == nullptr || c->sizes[0] != count) return false;
+    *out = convert(id, {0}, DType::kFloat32);
+    return true;
+  }
+
+  static bool is_one(const NodeView& node, std::string_view name) { return ir::is_number(node.expr(name)) && ir::number_of(node.expr(name)) == 1; }
+  static Expr bound(Builder& b, double sign) { return b.floating(sign * std::numeric_limits<double>::infinity()); }
+
+  ValueId half_linear(Builder& b, const NodeView& node) {
+    const bool turned = node.op().name != "aten::linear", sum = node.op().name == "aten::addmm";
+    const ValueId x = node.value(!turned ? "input" : sum ? "mat1" : "self"), weight = node.value(!turned ? "weight" : "mat2");
+    const ValueId bias = !turned ? node.value("bias") : sum ? node.value("self") : ValueId();
+    const Constant* w = constant(weight, DType::kBFloat16, 2);
+    if (w == nullptr || graph_[x].type.dtype != DType::kBFloat16 || graph_[x].type.rank() < 1) return {};
+    const int64_t columns = w->sizes[turned ? 1 : 0], depth = w->sizes[turned ? 0 : 1];
+    if (columns < kLeastColumns || depth < kLeastDepth || (sum && (!is_one(node, "alpha") || !is_one(node, "beta")))) return {};
+    Arg wide_bias;
+    if (!bias_of(bias, columns, &wide_bias)) return {};
+    const ValueId w_made = convert(weight, turned ? std::vector<size_t>{1, 0} : std::vector<size_t>{0, 1}, DType::kBFloat16);
+    return b.op(kLinearBf16, {x, w_made, wide_bias, std::monostate(), std::string("none"), bound(b, -1), bound(b, 1), DType::kBFloat16});
+  }
+
+  ValueId half_conv(Builder& b, const NodeView& node) {
+    const ValueId x = node.value("input"), weight = node.value("weight");
+    const Constant* w = constant(weight, DType::kBFloat16, 4);
+    if (w == nullptr || graph_[x].type.dtype != DType::kBFloat16 || graph_[x].type.rank() != 4 || node.boolean("transposed")) return {};
+    const int64_t groups = node.integer("groups");
+    if (!pays(*w, groups) || !node.all_const("stride") || !node.all_const("padding") || !node.all_const("dilation")) return {};
+    Arg bias;
+    if (!bias_of(node.value("bias"), w->sizes[0], &bias)) return {};
+    const auto pair = [](std::vector<Expr> list) {
+      if (list.size() == 1) list.push_back(list[0]);
+      return list;
+    };
+    return b.op(kConvBf16, {x, convert(weight, {0, 2, 3, 1}, DType::kBFloat16), bias, std::monostate(), pair(node.exprs("stride")), pair(node.exprs("padding")),
+                        pair(node.exprs("dilation")), Expr(groups), std::string("none"), bound(b, -1), bound(b, 1), DType::kBFloat16});
+  }
+
+  Graph& graph_;
+  bool float_too_;
+  std::unordered_map<std::string, ValueId> made_;
+};
+
+bool is_bf16_product(const Node& node) { return node.op->name == kLinearBf16 || node.op->name == kConvBf16; }
+
+/// Results that only such products read, as the operand that they round anyway, are rounded where they are made.
+void round_results(Graph& graph) {
+  std::vector<uint32_t> rounded(graph.values.size(), 0);
+  for (const NodeId id : graph.order) {
+    const auto* x = is_bf16_product(graph[id]) ? std::get_if<ValueId>(&graph[id].args[0]) : nullptr;
+    if (x != nullptr) ++rounded[x->index];
+  }
+  const std::vector<uint32_t> uses = ir::count_uses(graph);
+  for (const NodeId id : graph.order) {
+    Node& node = graph[id];
+    if (!is_bf16_product(node)) continue;
+    const ValueId out = node.outputs[0];
+    if (graph[out].type.dtype != DType::kFloat32 || uses[out.index] == 0 || uses[out.index] != rounded[out.index]) continue;
+    node.args.back() = DType::kBFloat16;
+    graph[out].type.dtype = DType::kBFloat16;
+  }
+}
+
+}  // namespace
+
+Result<bool> narrow_products(Graph& graph, const ir::Catalog& engine, bool float_too) {
+  Narrower narrower(graph, float_too);
+  PTERON_ASSIGN(const bool changed, ir::rewrite(graph, engine, [&](Builder& b, NodeId id, std::vector<ValueId>& replacements) { return narrower.visit(b, id, replacements); }));
+  if (changed) round_results(graph);
+  return changed;
+}
+
+}  // namespace pteron::cpu
