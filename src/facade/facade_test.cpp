@@ -76,6 +76,9 @@ TEST(Facade, WrongSettingsAreNamed) {
   settings.strict = true;
   settings.backends = {"portable"};
   expect_refused(settings, Code::kInvalidInput, "strict");
+  settings.strict = false;
+  settings.precision = CompilePrecision::kBf16;
+  expect_refused(settings, Code::kInvalidInput, "kBf16");
   settings = settings_for("mlp_float32");
   settings.size_bounds = {{"s99", 4}};
   expect_refused(settings, Code::kInvalidInput, "no size named s99");
