@@ -190,20 +190,6 @@ void QuantizedEnd::finish_sums(const int32_t* sums, const float* factors, const 
 int32_t dot(const int8_t* x, const int8_t* w, int64_t depth) { return dot_bytes(x, w, depth); }
 int32_t dot(const uint8_t* x, const int8_t* w, int64_t depth) { return dot_bytes(x, w, depth); }
 
-float dot(const float* x, const int8_t* w, int64_t depth) {
-  __m256 s[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
-  int64_t k = 0;
-  for (; k + 32 <= depth; k += 32) {
-    for (int64_t i = 0; i < 4; ++i) {
-      const __m256 values = eight_floats(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(w + k + 8 * i)));
-      s[i] = _mm256_fmadd_ps(values, _mm256_loadu_ps(x + k + 8 * i), s[i]);
-    }
-  }
-  float sum = sum_of(_mm256_add_ps(_mm256_add_ps(s[0], s[1]), _mm256_add_ps(s[2], s[3])));
-  for (; k < depth; ++k) sum += x[k] * static_cast<float>(w[k]);
-  return sum;
-}
-
 void unpack_nibbles(const uint8_t* from, int64_t count, int8_t* to) {
   const __m128i low = _mm_set1_epi8(15), eight = _mm_set1_epi8(8);
   int64_t k = 0;
@@ -216,22 +202,110 @@ void unpack_nibbles(const uint8_t* from, int64_t count, int8_t* to) {
   for (; k < count; ++k) to[k] = static_cast<int8_t>((from[k / 2] >> (k % 2 * 4) & 15) - 8);
 }
 
-float dot_nibbles(const float* x, const uint8_t* w, int64_t depth) {
-  const __m128i low = _mm_set1_epi8(15);
-  __m256 s[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
-  int64_t k = 0;
-  for (; k + 32 <= depth; k += 32) {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(w + k / 2));
-    const __m128i even = _mm_and_si128(bytes, low), odd = _mm_and_si128(_mm_srli_epi16(bytes, 4), low);
-    const __m128i first = _mm_unpacklo_epi8(even, odd), second = _mm_unpackhi_epi8(even, odd);
-    s[0] = _mm256_fmadd_ps(eight_floats(first), _mm256_loadu_ps(x + k), s[0]);
-    s[1] = _mm256_fmadd_ps(eight_floats(_mm_srli_si128(first, 8)), _mm256_loadu_ps(x + k + 8), s[1]);
-    s[2] = _mm256_fmadd_ps(eight_floats(second), _mm256_loadu_ps(x + k + 16), s[2]);
-    s[3] = _mm256_fmadd_ps(eight_floats(_mm_srli_si128(second, 8)), _mm256_loadu_ps(x + k + 24), s[3]);
+namespace {
+
+/// 32 weights of `bits` bits from column k on, as two vectors of int8.
+template <int kBits>
+void load_weights(const std::byte* row, int64_t k, __m128i out[2]) {
+  if constexpr (kBits == 8) {
+    out[0] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row + k));
+    out[1] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row + k + 16));
+    return;
   }
-  float sum = sum_of(_mm256_add_ps(_mm256_add_ps(s[0], s[1]), _mm256_add_ps(s[2], s[3])));
-  for (; k < depth; ++k) sum += x[k] * static_cast<float>(w[k / 2] >> (k % 2 * 4) & 15);
-  return sum;
+  const __m128i low = _mm_set1_epi8(15), eight = _mm_set1_epi8(8);
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row + k / 2));
+  const __m128i even = _mm_sub_epi8(_mm_and_si128(bytes, low), eight), odd = _mm_sub_epi8(_mm_and_si128(_mm_srli_epi16(bytes, 4), low), eight);
+  out[0] = _mm_unpacklo_epi8(even, odd);
+  out[1] = _mm_unpackhi_epi8(even, odd);
+}
+template <int kBits>
+float one_weight(const std::byte* row, int64_t k) {
+  if constexpr (kBits == 8) return static_cast<float>(static_cast<int8_t>(row[k]));
+  return static_cast<float>((static_cast<int>(row[k / 2]) >> (k % 2 * 4) & 15) - 8);
+}
+
+/// Products of 32 weights and x, added up in eight lanes, onto `sum`.
+template <int kBits>
+__m256 add_products(const float* x, const std::byte* row, int64_t k, __m256 sum) {
+  __m128i w[2];
+  load_weights<kBits>(row, k, w);
+  sum = _mm256_fmadd_ps(eight_floats(w[0]), _mm256_loadu_ps(x + k), sum);
+  sum = _mm256_fmadd_ps(eight_floats(_mm_srli_si128(w[0], 8)), _mm256_loadu_ps(x + k + 8), sum);
+  sum = _mm256_fmadd_ps(eight_floats(w[1]), _mm256_loadu_ps(x + k + 16), sum);
+  return _mm256_fmadd_ps(eight_floats(_mm_srli_si128(w[1], 8)), _mm256_loadu_ps(x + k + 24), sum);
+}
+
+template <int kBits>
+float grouped_sum(const float* x, const WeightRow& row) {
+  __m256 total = _mm256_setzero_ps();
+  float rest = 0;
+  for (int64_t k = 0, g = 0; k < row.depth; ++g) {
+    const int64_t end = k + row.group;
+    const float scale = row.scales[g];
+    __m256 a = _mm256_setzero_ps(), b = a, c = a, d = a;
+    for (; k + 128 <= end; k += 128) {
+      a = add_products<kBits>(x, row.weights, k, a);
+      b = add_products<kBits>(x, row.weights, k + 32, b);
+      c = add_products<kBits>(x, row.weights, k + 64, c);
+      d = add_products<kBits>(x, row.weights, k + 96, d);
+    }
+    for (; k + 32 <= end; k += 32) a = add_products<kBits>(x, row.weights, k, a);
+    total = _mm256_fmadd_ps(_mm256_add_ps(_mm256_add_ps(a, b), _mm256_add_ps(c, d)), _mm256_set1_ps(scale), total);
+    for (; k < end; ++k) rest += x[k] * one_weight<kBits>(row.weights, k) * scale;
+  }
+  return sum_of(total) + rest;
+}
+
+/// byte_rows() for a fixed number of rows.
+template <int kRows>
+void byte_rows_of(const uint8_t* x, const WeightRow& row, float* out, int64_t out_step) {
+  const __m256i low = _mm256_set1_epi8(15), eight = _mm256_set1_epi8(8), ones = _mm256_set1_epi16(1);
+  const int64_t halves = row.group / (kByteBlock / 2);  // of a block that share a scale
+  __m256 sums[kRows];
+  for (int i = 0; i < kRows; ++i) sums[i] = _mm256_setzero_ps();
+  const float* scale = row.scales;
+  int64_t left = halves;
+  const auto next = [&] {
+    const float* now = scale;
+    if (--left == 0) {
+      left = halves;
+      ++scale;
+    }
+    return _mm_broadcast_ss(now);
+  };
+  for (int64_t k = 0; k < row.depth; k += kByteBlock) {
+    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row.weights + k / 2));
+    const __m256i even = _mm256_sub_epi8(_mm256_and_si256(bytes, low), eight), odd = _mm256_sub_epi8(_mm256_and_si256(_mm256_srli_epi16(bytes, 4), low), eight);
+    const __m128 first = next(), second = next();
+    const __m256 scales = _mm256_set_m128(second, first);
+    for (int i = 0; i < kRows; ++i) {
+      const auto* from = reinterpret_cast<const __m256i*>(x + i * row.depth + k);
+      // At most 4 * 255 * 8 a lane: no sum saturates.
+      const __m256i pairs = _mm256_add_epi16(_mm256_maddubs_epi16(_mm256_loadu_si256(from), even), _mm256_maddubs_epi16(_mm256_loadu_si256(from + 1), odd));
+      sums[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, ones)), scales, sums[i]);
+    }
+  }
+  for (int i = 0; i < kRows; ++i) out[i * out_step] = sum_of(sums[i]);
+}
+
+}  // namespace
+
+float grouped_dot(const float* x, const WeightRow& row) { return row.bits == 8 ? grouped_sum<8>(x, row) : grouped_sum<4>(x, row); }
+
+void arrange_bytes(const uint8_t* x, bool is_signed, int64_t rows, int64_t depth, uint8_t* to) {
+  const uint8_t flip = is_signed ? 128 : 0;
+  for (int64_t b = 0; b < rows * depth; b += kByteBlock) {
+    for (int64_t i = 0; i < kByteBlock / 2; ++i) {
+      to[b + i] = static_cast<uint8_t>(x[b + 2 * i] ^ flip);
+      to[b + kByteBlock / 2 + i] = static_cast<uint8_t>(x[b + 2 * i + 1] ^ flip);
+    }
+  }
+}
+
+void byte_rows(const uint8_t* x, int64_t rows, const WeightRow& row, float* out, int64_t out_step) {
+  int64_t i = 0;
+  for (; i + 4 <= rows; i += 4) byte_rows_of<4>(x + i * row.depth, row, out + i * out_step, out_step);
+  for (; i < rows; ++i) byte_rows_of<1>(x + i * row.depth, row, out + i * out_step, out_step);
 }
 
 }  // namespace pteron::cpu

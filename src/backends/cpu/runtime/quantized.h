@@ -41,11 +41,23 @@ bool is_result_dtype(DType d);
 /// Sums over `depth` of x * w in integers. Requires: depth < 2^16 (127 * 255 * depth fits).
 int32_t dot(const int8_t* x, const int8_t* w, int64_t depth);
 int32_t dot(const uint8_t* x, const int8_t* w, int64_t depth);
-/// Sum of x * w in float.
-float dot(const float* x, const int8_t* w, int64_t depth);
 /// `count` (even) weights of 4 bits, the first in the low half of each byte, as value + 8.
 void unpack_nibbles(const uint8_t* from, int64_t count, int8_t* to);
-/// Sum of x * (w + 8) in float for weights stored in this way. Requires: an even depth.
-float dot_nibbles(const float* x, const uint8_t* w, int64_t depth);
+/// One row of weights: 8 or 4 bits, with a scale for every group of columns.
+struct WeightRow {
+  const std::byte* weights = nullptr;
+  const float* scales = nullptr;
+  int64_t depth = 0, group = 0, bits = 8;
+};
+/// Sum of x * w * scale in float.
+float grouped_dot(const float* x, const WeightRow& row);
+
+/// Columns that byte_rows() takes at once.
+inline constexpr int64_t kByteBlock = 64;
+/// Bytes of `rows` rows of x for byte_rows(): as uint8 (int8 + 128), each block's even columns before its odd ones.
+/// Requires: depth is a multiple of kByteBlock.
+void arrange_bytes(const uint8_t* x, bool is_signed, int64_t rows, int64_t depth, uint8_t* to);
+/// out[i * out_step] = sum of x_i * w * scale for arranged rows of x. Requires: 4 bits, whole blocks, groups of whole halves of blocks.
+void byte_rows(const uint8_t* x, int64_t rows, const WeightRow& row, float* out, int64_t out_step);
 
 }  // namespace pteron::cpu

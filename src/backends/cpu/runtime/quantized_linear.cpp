@@ -42,6 +42,7 @@ enum Position : size_t { kX, kXScale, kXZero, kWeight, kScale, kBias, kResidual,
 struct Weights final : KernelState {
   std::shared_ptr<const NarrowMatrix> matrix;  ///< 8 bits, one scale a row
   Buffer sums;                                 ///< otherwise: of integer weights [n, groups]
+  Buffer scaled;                               ///< and of weights times scales [n]
 };
 
 struct QLinear final : KernelState {
@@ -50,7 +51,9 @@ struct QLinear final : KernelState {
   std::shared_ptr<const KernelState> weights, work;
   const NarrowMatrix* matrix = nullptr;
   const int32_t* sums = nullptr;
+  const float* scaled = nullptr;
   bool integers = false;  ///< 8-bit x
+  bool blocks = false;    ///< 8-bit x meet 4-bit weights in blocks
   int64_t row_bytes() const { return depth * bits / 8; }
   int64_t group() const { return depth / groups; }
 };
@@ -97,7 +100,7 @@ const int8_t* weight_row(const QLinear& q, const Tensor& w, int64_t row, int8_t*
   return memory;
 }
 
-Result<std::shared_ptr<const KernelState>> pack(const QLinear& q, const Tensor& w, ThreadPool& pool) {
+Result<std::shared_ptr<const KernelState>> pack(const QLinear& q, const Tensor& w, const Tensor& scale, ThreadPool& pool) {
   auto made = std::make_shared<Weights>();
   if (q.bits == 8 && q.groups == 1) {
     std::vector<int64_t> offsets(static_cast<size_t>(q.depth));
@@ -107,13 +110,17 @@ Result<std::shared_ptr<const KernelState>> pack(const QLinear& q, const Tensor& 
   }
   PTERON_ASSIGN(made->sums, Buffer::create(static_cast<size_t>(q.n * q.groups) * sizeof(int32_t)));
   PTERON_ASSIGN(Buffer unpacked, Buffer::create(static_cast<size_t>(q.depth)));
+  PTERON_ASSIGN(made->scaled, Buffer::create_zeroed(static_cast<size_t>(q.n) * sizeof(float)));
   auto* sums = reinterpret_cast<int32_t*>(made->sums.data());
   for (int64_t j = 0; j < q.n; ++j) {
+    double scaled = 0;
     const int8_t* row = weight_row(q, w, j, reinterpret_cast<int8_t*>(unpacked.data()));
     for (int64_t g = 0; g < q.groups; ++g, ++sums) {
       *sums = 0;
       for (int64_t k = 0; k < q.group(); ++k) *sums += row[g * q.group() + k];
+      scaled += static_cast<double>(*sums) * static_cast<double>(scale.as<float>()[j * q.groups + g]);
     }
+    reinterpret_cast<float*>(made->scaled.data())[j] = static_cast<float>(scaled);
   }
   return std::shared_ptr<const KernelState>(std::move(made));
 }
@@ -123,12 +130,15 @@ Result<std::shared_ptr<const KernelState>> prepare(const KernelLoad& load, std::
   PTERON_TRY(read_linear(args, made.get()));
   if (args[kXScale]->tag == runtime::Tag::kTensor) {
     const Tensor& w = args[kWeight]->tensor;
-    const std::string key = str_cat("qlinear/", reinterpret_cast<uintptr_t>(w.view.data), "/", shape_text(w.sizes()), "/", made->groups, "/", made->bits);
-    PTERON_ASSIGN(made->weights, load.cache->find_or_make(key, [&] { return pack(*made, w, *load.pool); }));
+    const std::string key = str_cat("qlinear/", reinterpret_cast<uintptr_t>(w.view.data), "/", shape_text(w.sizes()), "/", made->groups, "/", made->bits, "/",
+                                    reinterpret_cast<uintptr_t>(args[kScale]->tensor.view.data));
+    PTERON_ASSIGN(made->weights, load.cache->find_or_make(key, [&] { return pack(*made, w, args[kScale]->tensor, *load.pool); }));
     const auto& weights = *static_cast<const Weights*>(made->weights.get());
     made->integers = true;
     made->matrix = weights.matrix.get();
     made->sums = made->matrix != nullptr ? made->matrix->column_sums() : reinterpret_cast<const int32_t*>(weights.sums.data());
+    made->scaled = reinterpret_cast<const float*>(weights.scaled.data());
+    made->blocks = made->matrix == nullptr && made->bits == 4 && made->depth % kByteBlock == 0 && made->group() % (kByteBlock / 2) == 0;
     PTERON_ASSIGN(made->work, WorkBuffers::shared(*load.cache));
   }
   return std::shared_ptr<const KernelState>(std::move(made));
@@ -138,11 +148,9 @@ size_t padded(int64_t count, size_t bytes) { return align_up(static_cast<size_t>
 
 size_t workspace(std::span<Value* const> args) {
   const Tensor &x = args[kX]->tensor, &out = args[kOut]->tensor;
-  // Dense copies of x, the residual and the result, the sums, parameters of rows, and x's sums over groups.
+  // Dense and arranged copies of x, dense ones of the residual and the result, the sums, parameters of rows.
   const int64_t rows = x.rank() > 0 && x.size(x.rank() - 1) > 0 ? x.numel() / x.size(x.rank() - 1) : 0;
-  const Tensor& s = args[kScale]->tensor;
-  return padded(x.numel(), dtype_size(x.dtype())) + 3 * padded(out.numel(), sizeof(float)) + 2 * padded(rows, sizeof(float)) +
-         padded(rows * (s.rank() == 2 ? s.size(1) : 0), sizeof(float));
+  return 2 * padded(x.numel(), dtype_size(x.dtype())) + 3 * padded(out.numel(), sizeof(float)) + 2 * padded(rows, sizeof(float));
 }
 
 /// What one call reads and writes, densely.
@@ -155,7 +163,7 @@ struct Call {
   const float* bias = nullptr;
   const float* x_scale = nullptr;  ///< one per row
   const float* x_zero = nullptr;
-  const float* x_sums = nullptr;   ///< [rows, groups], of float x and 4-bit weights
+  const uint8_t* arranged = nullptr;  ///< x for byte_rows()
   int64_t rows = 0;
   float* y = nullptr;              ///< [rows, n] sums
 };
@@ -182,23 +190,33 @@ void integer_columns(const Call& c, int64_t first, int64_t last) {
   }
 }
 
+WeightRow row_of(const Call& c, int64_t j) {
+  const QLinear& q = *c.q;
+  return {c.w->as<std::byte>() + j * q.row_bytes(), c.scales + j * q.groups, q.depth, q.group(), q.bits};
+}
+
+/// Columns of sums of 8-bit x and 4-bit weights, block by block.
+void block_columns(const Call& c, int64_t first, int64_t last) {
+  const QLinear& q = *c.q;
+  const float shift = c.x_dtype == DType::kInt8 ? 128 : 0;  // arranged x are uint8
+  // As many rows as stay in the second-level cache while the weights pass by.
+  const int64_t block = std::max<int64_t>((128 << 10) / q.depth / 4 * 4, 4);
+  for (int64_t row = 0; row < c.rows; row += block) {
+    const int64_t count = std::min(block, c.rows - row);
+    for (int64_t j = first; j < last; ++j) {
+      float* y = c.y + row * q.n + j;
+      byte_rows(c.arranged + row * q.depth, count, row_of(c, j), y, q.n);
+      for (int64_t i = 0; i < count; ++i) y[i * q.n] = (y[i * q.n] - (c.x_zero[row + i] + shift) * q.scaled[j]) * c.x_scale[row + i];
+    }
+  }
+}
+
 /// Columns of float sums, weight by weight.
 void float_columns(const Call& c, int64_t first, int64_t last) {
   const QLinear& q = *c.q;
-  const float* x = static_cast<const float*>(c.x);
   for (int64_t j = first; j < last; ++j) {
-    const std::byte* row = c.w->as<std::byte>() + j * q.row_bytes();
-    for (int64_t i = 0; i < c.rows; ++i) {
-      float y = 0;
-      for (int64_t g = 0; g < q.groups; ++g) {
-        const float* from = x + i * q.depth + g * q.group();
-        const std::byte* weights = row + g * q.group() * q.bits / 8;
-        const float sum = q.bits == 8 ? dot(from, reinterpret_cast<const int8_t*>(weights), q.group())
-                                      : dot_nibbles(from, reinterpret_cast<const uint8_t*>(weights), q.group()) - 8 * c.x_sums[i * q.groups + g];
-        y += sum * c.scales[j * q.groups + g];
-      }
-      c.y[i * q.n + j] = y;
-    }
+    const WeightRow row = row_of(c, j);
+    for (int64_t i = 0; i < c.rows; ++i) c.y[i * q.n + j] = grouped_dot(static_cast<const float*>(c.x) + i * q.depth, row);
   }
 }
 
@@ -260,6 +278,7 @@ Status run_sums(const Call& c, ThreadPool& pool) {
   const int64_t column_work = std::max<int64_t>(c.rows * q.depth, 1), grain = std::max<int64_t>(kGrain / column_work, 1);
   if (c.x_dtype != DType::kFloat32) {
     pool.parallel_for(q.n, grain, [&](int64_t first, int64_t last) {
+      if (q.blocks) return block_columns(c, first, last);
       if (c.x_dtype == DType::kInt8) return integer_columns<int8_t>(c, first, last);
       integer_columns<uint8_t>(c, first, last);
     });
@@ -385,14 +404,13 @@ Status qlinear_out(KernelContext& context, const Tensor& x, const Tensor* x_scal
     PTERON_TRY(row_values(x_zero, "x_zero", c.rows, 0, zero));
     c.x_scale = by;
     c.x_zero = zero;
-  } else if (q.bits == 4 && c.rows < kPanelRows) {
-    float* sums = reinterpret_cast<float*>(take(c.rows * q.groups, sizeof(float)));
-    for (int64_t i = 0; i < c.rows * q.groups; ++i) {
-      const float* from = static_cast<const float*>(c.x) + i * q.group();
-      sums[i] = 0;
-      for (int64_t k = 0; k < q.group(); ++k) sums[i] += from[k];
+    if (q.blocks) {
+      auto* arranged = reinterpret_cast<uint8_t*>(take(x.numel(), 1));
+      context.pool->parallel_for(c.rows, std::max<int64_t>(65536 / q.depth, 1), [&](int64_t first, int64_t last) {
+        arrange_bytes(static_cast<const uint8_t*>(c.x) + first * q.depth, c.x_dtype == DType::kInt8, last - first, q.depth, arranged + first * q.depth);
+      });
+      c.arranged = arranged;
     }
-    c.x_sums = sums;
   }
   const auto finish_copy = [&] {
     return result == out.as<std::byte>() ? ok_status() : ops::copy_tensor(context, make_contiguous_view(out.dtype(), out.sizes(), result), out.view);
