@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/background.h"
 #include "base/buffer.h"
 #include "base/checked_math.h"
 #include "base/file_writer.h"
@@ -82,6 +83,18 @@ TEST(FileBytes, ReadsFilesThatSayTheyAreEmpty) {
   const auto file = FileBytes::read("/proc/self/status");
   if (!file.ok()) GTEST_SKIP() << "no /proc here";
   EXPECT_GT((*file)->bytes().size(), 100u);
+}
+
+TEST(Background, RunsOnceBesideTheCaller) {
+  std::atomic<int> calls{0};
+  {
+    Background work([&] { ++calls; });
+    work.wait();
+    EXPECT_EQ(calls, 1);
+    work.wait();
+  }
+  { const Background not_waited_for([&] { ++calls; }); }
+  EXPECT_EQ(calls, 2);
 }
 
 TEST(ThreadPool, CoversEveryItemOnce) {
