@@ -156,6 +156,7 @@ Status linear_out(KernelContext& context, const Tensor& x, const Tensor& weight,
   product.rows_of = EvenNarrowRows::get;
   product.context = &rows;
   product.store = FloatStore::store;
+  product.fetch = FloatStore::fetch;
   product.store_context = &store;
   product.work = static_cast<const WorkBuffers*>(linear.work.get());
   PTERON_TRY(run_narrow_product(product, *context.pool));
@@ -295,6 +296,7 @@ Status run_dense(KernelContext& context, const Conv16& conv, const Images& image
   p.rows = images.count * height * width;
   p.rows_of = Windows::get;
   p.store = FloatStore::store;
+  p.fetch = FloatStore::fetch;
   p.work = static_cast<const WorkBuffers*>(conv.work.get());
   for (int64_t g = 0; g < conv.groups; ++g) {
     const Windows windows{images.data + g * in_group * size, images.batch * size, conv.stride[0] * images.row * size, conv.stride[1] * images.pixel * size, height, width};

@@ -20,6 +20,8 @@ namespace {
 constexpr int64_t kRowBytes = 192 << 10;
 constexpr int64_t kRowBytesWithTiles = 640 << 10;
 constexpr int64_t kMaxRows = 256;
+constexpr int64_t kCachedWeightBytes = 192 << 10;
+constexpr int64_t kLowBlock = 64;
 // Below this many multiplications a second thread costs more than it saves.
 constexpr double kThreadGrain = 1 << 18;
 
@@ -154,8 +156,9 @@ void run_panels(const NarrowProduct& p, const NarrowKernels& kernels, int64_t fi
       run.a = rows.data + (row - first) * rows.stride;
       run.rows = part.rows = std::min(step, last - row);
       run.next = run.b + run.panels * run.panel_bytes + group * run.next_lines * run.chunks * kQuadLine;
-      kernels.run(run);
       part.row = row;
+      if (p.fetch != nullptr) p.fetch(p.store_context, part);
+      kernels.run(run);
       p.store(p.store_context, part);
     }
   }
@@ -293,6 +296,8 @@ Status run_narrow_product(const NarrowProduct& p, ThreadPool& pool) {
   const int64_t panels = weights.panel_count(), stride = row_stride(weights, kernels);
   const bool tiles = kernels.begin != nullptr;
   int64_t block = std::clamp<int64_t>((tiles ? kRowBytesWithTiles : kRowBytes) / stride, kernels.rows, kMaxRows);
+  // Small weights stay in the caches: low blocks then keep neighbouring lines of the result together.
+  if (panels * weights.panel_bytes() <= kCachedWeightBytes) block = std::max<int64_t>(std::min<int64_t>(block, kLowBlock), kernels.rows);
   const double work = static_cast<double>(p.rows) * static_cast<double>(weights.columns()) * static_cast<double>(weights.depth());
   const auto threads = static_cast<int64_t>(std::clamp(work / kThreadGrain, 1.0, static_cast<double>(pool.thread_count())));
   if (threads > 1) block = std::min(block, ceil_div(p.rows, threads));
@@ -326,6 +331,19 @@ Status run_narrow_product(const NarrowProduct& p, ThreadPool& pool) {
     pool.parallel_for(blocks * parts, 1, run);
   }
   return failed ? Status(Code::kOutOfMemory, "no memory for the rows of a product") : ok_status();
+}
+
+void FloatStore::fetch(const void* context, const NarrowResult& part) {
+  const FloatStore& s = *static_cast<const FloatStore*>(context);
+  const auto near = [&](const void* data, DType type, int64_t row_elements) {
+    const auto size = static_cast<int64_t>(dtype_size(type));
+    const auto* from = static_cast<const std::byte*>(data) + (part.row * row_elements + part.column) * size;
+    for (int64_t i = 0; i < part.rows; ++i, from += row_elements * size) {
+      for (int64_t at = 0; at < part.columns * size; at += kQuadLine) __builtin_prefetch(from + at, 0, 2);
+    }
+  };
+  near(s.c, s.c_type, s.c_row);
+  if (s.residual != nullptr) near(s.residual, s.residual_type, s.residual_row);
 }
 
 void FloatStore::store(const void* context, const NarrowResult& part) {

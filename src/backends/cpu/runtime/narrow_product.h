@@ -74,6 +74,8 @@ struct NarrowProduct {
   const void* store_context = nullptr;
   const WorkBuffers* work = nullptr;
   Units units = processor_units();
+  /// May be null: brings the memory of a part near, before its sums are made (its values are not there yet).
+  void (*fetch)(const void* context, const NarrowResult& part) = nullptr;
 };
 /// Errors: kOutOfMemory (room for converted rows).
 Status run_narrow_product(const NarrowProduct& product, ThreadPool& pool);
@@ -88,6 +90,7 @@ struct FloatStore {
   int64_t residual_row = 0;
   Epilogue epilogue;
   static void store(const void* context, const NarrowResult& part);
+  static void fetch(const void* context, const NarrowResult& part);
 };
 
 }  // namespace pteron::cpu
