@@ -9,6 +9,9 @@
 #include "base/str_cat.h"
 #include "tensor/dtype.h"
 
+/// Loops of a few instructions: a call would cost as much as they do.
+#define PTERON_CPU_INLINE [[gnu::always_inline]] inline
+
 namespace pteron::cpu {
 namespace {
 
@@ -38,7 +41,7 @@ int32_t dot_bytes(const T* x, const int8_t* w, int64_t depth) {
   return sum;
 }
 
-__m256 eight_floats(__m128i bytes) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)); }
+PTERON_CPU_INLINE __m256 eight_floats(__m128i bytes) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)); }
 
 template <typename T>
 void store_levels(const QuantizedEnd& end, const float* y, int64_t count, T* out) {
@@ -49,7 +52,7 @@ void store_levels(const QuantizedEnd& end, const float* y, int64_t count, T* out
 }
 
 /// Eight bytes as float.
-__m256 eight_levels(const void* from, DType dtype) {
+PTERON_CPU_INLINE __m256 eight_levels(const void* from, DType dtype) {
   const __m128i bytes = _mm_loadl_epi64(static_cast<const __m128i*>(from));
   return _mm256_cvtepi32_ps(dtype == DType::kInt8 ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes));
 }
@@ -62,14 +65,14 @@ struct Sums {
   const void* residual = nullptr;   ///< may be null
   DType residual_dtype = DType::kFloat32;
 };
-__m256 between(__m256 y, float low, float high) { return _mm256_min_ps(_mm256_set1_ps(high), _mm256_max_ps(_mm256_set1_ps(low), y)); }
-__m256 round_all(__m256 y) { return _mm256_round_ps(y, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-__m256 through_levels(const QuantizedMiddle& m, __m256 y) {
+PTERON_CPU_INLINE __m256 between(__m256 y, float low, float high) { return _mm256_min_ps(_mm256_set1_ps(high), _mm256_max_ps(_mm256_set1_ps(low), y)); }
+PTERON_CPU_INLINE __m256 round_all(__m256 y) { return _mm256_round_ps(y, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+PTERON_CPU_INLINE __m256 through_levels(const QuantizedMiddle& m, __m256 y) {
   const __m256 level = _mm256_add_ps(round_all(_mm256_mul_ps(between(y, m.low, m.high), _mm256_set1_ps(m.inverse))), _mm256_set1_ps(m.zero));
   return _mm256_mul_ps(_mm256_sub_ps(between(level, m.least, m.most), _mm256_set1_ps(m.back_zero)), _mm256_set1_ps(m.scale));
 }
 /// Eight results from `j` on, in float.
-__m256 eight_results(const QuantizedEnd& end, const Sums& s, int64_t j) {
+PTERON_CPU_INLINE __m256 eight_results(const QuantizedEnd& end, const Sums& s, int64_t j) {
   __m256 y = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(s.sums + j))), _mm256_loadu_ps(s.factors + j));
   if (s.bias != nullptr) y = _mm256_add_ps(y, _mm256_loadu_ps(s.bias + j));
   if (end.middle.exists) y = through_levels(end.middle, y);
@@ -81,7 +84,7 @@ __m256 eight_results(const QuantizedEnd& end, const Sums& s, int64_t j) {
   return between(y, end.low, end.high);
 }
 /// Levels of eight results, clamped, as int32.
-__m256i level_vector(const QuantizedEnd& end, __m256 y) {
+PTERON_CPU_INLINE __m256i level_vector(const QuantizedEnd& end, __m256 y) {
   y = _mm256_add_ps(round_all(_mm256_mul_ps(y, _mm256_set1_ps(end.inverse))), _mm256_set1_ps(end.zero));
   return _mm256_cvttps_epi32(between(y, end.least, end.most));
 }
@@ -206,7 +209,7 @@ namespace {
 
 /// 32 weights of `bits` bits from column k on, as two vectors of int8.
 template <int kBits>
-void load_weights(const std::byte* row, int64_t k, __m128i out[2]) {
+PTERON_CPU_INLINE void load_weights(const std::byte* row, int64_t k, __m128i out[2]) {
   if constexpr (kBits == 8) {
     out[0] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row + k));
     out[1] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(row + k + 16));
@@ -226,7 +229,7 @@ float one_weight(const std::byte* row, int64_t k) {
 
 /// Products of 32 weights and x, added up in eight lanes, onto `sum`.
 template <int kBits>
-__m256 add_products(const float* x, const std::byte* row, int64_t k, __m256 sum) {
+PTERON_CPU_INLINE __m256 add_products(const float* x, const std::byte* row, int64_t k, __m256 sum) {
   __m128i w[2];
   load_weights<kBits>(row, k, w);
   sum = _mm256_fmadd_ps(eight_floats(w[0]), _mm256_loadu_ps(x + k), sum);
