@@ -47,6 +47,30 @@ TEST(PlanMemory, RandomProgramsStayNearTheBound) {
   }
 }
 
+// Blocks of a residual network (ConvNeXt), in stages whose images shrink: x stays while two of its size and one four times as large come and go.
+// Best fit puts an x into the middle of the arena, and there are too many buffers for the search over orders.
+TEST(PlanMemory, ResidualStagesReachTheBound) {
+  std::vector<BufferRequest> requests = {{1204224, 1, 2}};
+  uint32_t at = 1;
+  uint64_t x = 1204224;
+  for (const int blocks : {3, 3, 9, 3}) {
+    for (int block = 0; block < blocks; ++block) {
+      const std::vector<BufferRequest> one = {{x, block == 0 ? at + 1 : at, at + 8}, {x, at + 2, at + 3},     {x, at + 3, at + 4}, {x / 96, at + 3, at + 3},
+                                              {x / 96, at + 3, at + 3},              {4 * x, at + 4, at + 6}, {x, at + 6, at + 7}};
+      requests.insert(requests.end(), one.begin(), one.end());
+      at += 7;
+    }
+    const std::vector<BufferRequest> down = {{x, at, at + 2}, {x, at + 2, at + 3}, {x / 96, at + 2, at + 2}, {x / 96, at + 2, at + 2}};
+    requests.insert(requests.end(), down.begin(), down.end());
+    x /= 2;
+    at += 2;
+  }
+  const auto plan = plan_memory(requests, {64});
+  ASSERT_TRUE(plan.ok());
+  expect_valid(requests, *plan, 64);
+  EXPECT_LE(static_cast<double>(plan->arena_bytes), 1.02 * static_cast<double>(plan->lower_bound_bytes));
+}
+
 TEST(PlanMemory, EmptyAndZeroSized) {
   const auto nothing = plan_memory({}, {64});
   ASSERT_TRUE(nothing.ok());
