@@ -86,6 +86,7 @@ struct GroupReport {
   std::string backend;
   uint64_t payload_bytes = 0;
   uint64_t memory_bytes = 0;          ///< planned memory beside the call's arguments
+  uint64_t lower_bound_bytes = 0;     ///< largest sum of live buffers in it; 0 if unknown
   std::vector<std::string> kernels;   ///< what runs inside; one entry a call
 };
 

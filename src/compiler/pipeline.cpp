@@ -185,7 +185,7 @@ Result<std::vector<backends::CompiledGroup>> compile_groups(const CompileOptions
     for (const partition::Group& group : groups) {
       auto made = group.backend->compile(*group.method, {&catalog, options.alignment_bytes, &keys, options.bf16});
       if (!made.ok()) return std::move(made).status().with_context(str_cat("method ", method->name, ": backend ", group.backend->name()));
-      report.partitions.back().groups.push_back({std::string(group.backend->name()), made->payload.size(), made->memory_bytes, std::move(made->kernels)});
+      report.partitions.back().groups.push_back({std::string(group.backend->name()), made->payload.size(), made->memory_bytes, made->lower_bound_bytes, std::move(made->kernels)});
       compiled.push_back(std::move(made).value());
     }
   }

@@ -40,6 +40,7 @@ struct CompiledGroup {
   std::vector<format::CompileSpec> specs;
   std::vector<NamedBlob> data;
   uint64_t memory_bytes = 0;          ///< planned memory that the payload has at run time beside the call's arguments
+  uint64_t lower_bound_bytes = 0;     ///< largest sum of live buffers in it; 0 if the backend does not know
   std::vector<std::string> kernels;   ///< what runs inside, for reports; one entry a call
 };
 

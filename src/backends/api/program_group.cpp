@@ -39,7 +39,10 @@ Result<CompiledGroup> program_group(ir::Method& group, const GroupContext& conte
   PTERON_ASSIGN(made.payload, Buffer::create(sink.bytes().size()));
   std::copy(sink.bytes().begin(), sink.bytes().end(), made.payload.data());
   for (emit::ExternalConstant& constant : emitted.external) made.data.push_back({std::move(constant.key), std::move(constant.payload), std::move(constant.made)});
-  for (const emit::MethodReport& report : emitted.reports) made.memory_bytes += report.arena_bytes;
+  for (const emit::MethodReport& report : emitted.reports) {
+    made.memory_bytes += report.arena_bytes;
+    made.lower_bound_bytes += report.lower_bound_bytes;
+  }
   for (const format::PlanSpec& plan : emitted.program.plans) list_kernels(plan, made.kernels);
   return made;
 }

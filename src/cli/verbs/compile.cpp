@@ -189,6 +189,7 @@ void print_json(const compiler::CompileReport& report, const std::string& output
       json.field("backend", group.backend);
       json.field("payload_bytes", group.payload_bytes);
       json.field("memory_bytes", group.memory_bytes);
+      json.field("memory_lower_bound_bytes", group.lower_bound_bytes);
       json.key("kernels");
       json.begin_array();
       for (const std::string& name : group.kernels) json.string(name);
@@ -231,7 +232,10 @@ void print_partition(const compiler::MethodPartition& part) {
                 share.groups == 1 ? "group" : "groups", 100 * share_of(part.report, share.seconds));
   }
   for (const auto& group : part.groups) {
-    if (group.memory_bytes > 0) std::printf("  a group of %s plans %s of memory of its own\n", group.backend.c_str(), megabytes(group.memory_bytes).c_str());
+    if (group.memory_bytes > 0) {
+      std::printf("  a group of %s plans %s of memory of its own, lower bound %s\n", group.backend.c_str(), megabytes(group.memory_bytes).c_str(),
+                  megabytes(group.lower_bound_bytes).c_str());
+    }
   }
   if (part.report.nodes_outside > 0) std::printf("  %u nodes stay outside, about %.1f %% of the time\n", part.report.nodes_outside, 100 * share_of(part.report, part.report.seconds_outside));
   for (const auto& refusal : part.report.refusals) {
