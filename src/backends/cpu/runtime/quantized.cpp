@@ -51,56 +51,80 @@ void store_levels(const QuantizedEnd& end, const float* y, int64_t count, T* out
   }
 }
 
-/// Eight bytes as float.
-PTERON_CPU_INLINE __m256 eight_levels(const void* from, DType dtype) {
-  const __m128i bytes = _mm_loadl_epi64(static_cast<const __m128i*>(from));
-  return _mm256_cvtepi32_ps(dtype == DType::kInt8 ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes));
-}
+enum class Added : uint8_t { kNothing, kFloat, kInt8, kUInt8 };
 
-/// What a row's results are made of.
-struct Sums {
-  const int32_t* sums = nullptr;
-  const float* factors = nullptr;
-  const float* bias = nullptr;      ///< may be null
-  const void* residual = nullptr;   ///< may be null
-  DType residual_dtype = DType::kFloat32;
-};
-PTERON_CPU_INLINE __m256 between(__m256 y, float low, float high) { return _mm256_min_ps(_mm256_set1_ps(high), _mm256_max_ps(_mm256_set1_ps(low), y)); }
+PTERON_CPU_INLINE __m256 between(__m256 y, __m256 low, __m256 high) { return _mm256_min_ps(high, _mm256_max_ps(low, y)); }
 PTERON_CPU_INLINE __m256 round_all(__m256 y) { return _mm256_round_ps(y, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-PTERON_CPU_INLINE __m256 through_levels(const QuantizedMiddle& m, __m256 y) {
-  const __m256 level = _mm256_add_ps(round_all(_mm256_mul_ps(between(y, m.low, m.high), _mm256_set1_ps(m.inverse))), _mm256_set1_ps(m.zero));
-  return _mm256_mul_ps(_mm256_sub_ps(between(level, m.least, m.most), _mm256_set1_ps(m.back_zero)), _mm256_set1_ps(m.scale));
-}
-/// Eight results from `j` on, in float.
-PTERON_CPU_INLINE __m256 eight_results(const QuantizedEnd& end, const Sums& s, int64_t j) {
-  __m256 y = _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(s.sums + j))), _mm256_loadu_ps(s.factors + j));
-  if (s.bias != nullptr) y = _mm256_add_ps(y, _mm256_loadu_ps(s.bias + j));
-  if (end.middle.exists) y = through_levels(end.middle, y);
-  if (s.residual != nullptr && s.residual_dtype == DType::kFloat32) y = _mm256_add_ps(y, _mm256_loadu_ps(static_cast<const float*>(s.residual) + j));
-  if (s.residual != nullptr && s.residual_dtype != DType::kFloat32) {
-    const __m256 levels = eight_levels(static_cast<const uint8_t*>(s.residual) + j, s.residual_dtype);
-    y = _mm256_add_ps(y, _mm256_mul_ps(_mm256_sub_ps(levels, _mm256_set1_ps(end.residual_zero)), _mm256_set1_ps(end.residual_scale)));
+
+/// The constants of a block in registers: stores of bytes may change anything else, as far as the compiler knows.
+template <Added kAdded, bool kMiddle, bool kBytes>
+struct Finisher {
+  explicit Finisher(const QuantizedEnd& e)
+      : low(_mm256_set1_ps(e.low)), high(_mm256_set1_ps(e.high)), inverse(_mm256_set1_ps(e.inverse)), zero(_mm256_set1_ps(e.zero)), least(_mm256_set1_ps(e.least)),
+        most(_mm256_set1_ps(e.most)), added_zero(_mm256_set1_ps(e.residual_zero)), added_scale(_mm256_set1_ps(e.residual_scale)), middle_low(_mm256_set1_ps(e.middle.low)),
+        middle_high(_mm256_set1_ps(e.middle.high)), middle_inverse(_mm256_set1_ps(e.middle.inverse)), middle_zero(_mm256_set1_ps(e.middle.zero)),
+        middle_least(_mm256_set1_ps(e.middle.least)), middle_most(_mm256_set1_ps(e.middle.most)), back(_mm256_set1_ps(e.middle.back_zero)),
+        middle_scale(_mm256_set1_ps(e.middle.scale)) {}
+
+  PTERON_CPU_INLINE __m256 added(const std::byte* from) const {
+    if constexpr (kAdded == Added::kFloat) return _mm256_loadu_ps(reinterpret_cast<const float*>(from));
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
+    const __m256 levels = _mm256_cvtepi32_ps(kAdded == Added::kInt8 ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes));
+    return _mm256_mul_ps(_mm256_sub_ps(levels, added_zero), added_scale);
   }
-  return between(y, end.low, end.high);
-}
-/// Levels of eight results, clamped, as int32.
-PTERON_CPU_INLINE __m256i level_vector(const QuantizedEnd& end, __m256 y) {
-  y = _mm256_add_ps(round_all(_mm256_mul_ps(y, _mm256_set1_ps(end.inverse))), _mm256_set1_ps(end.zero));
-  return _mm256_cvttps_epi32(between(y, end.least, end.most));
-}
-/// Sixteen results at a time; bytes of int8 and uint8 are the same, levels are in range.
-void store_sums(const QuantizedEnd& end, const Sums& s, int64_t count, void* out) {
-  const __m256i low_bytes = _mm256_set1_epi16(255);
-  for (int64_t j = 0; j < count; j += 16) {
-    const __m256 y = eight_results(end, s, j), z = eight_results(end, s, j + 8);
-    if (end.dtype == DType::kFloat32) {
-      _mm256_storeu_ps(static_cast<float*>(out) + j, y);
-      _mm256_storeu_ps(static_cast<float*>(out) + j + 8, z);
-      continue;
+  /// Eight results in float; for bytes, levels before the last clamp.
+  PTERON_CPU_INLINE __m256 results(const int32_t* sums, __m256 factors, __m256 bias, const std::byte* residual) const {
+    __m256 y = _mm256_add_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(sums))), factors), bias);
+    if constexpr (kMiddle) {
+      const __m256 level = _mm256_add_ps(round_all(_mm256_mul_ps(between(y, middle_low, middle_high), middle_inverse)), middle_zero);
+      y = _mm256_mul_ps(_mm256_sub_ps(between(level, middle_least, middle_most), back), middle_scale);
     }
-    const __m256i words = _mm256_and_si256(_mm256_permute4x64_epi64(_mm256_packs_epi32(level_vector(end, y), level_vector(end, z)), 0xd8), low_bytes);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(static_cast<uint8_t*>(out) + j), _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+    if constexpr (kAdded != Added::kNothing) y = _mm256_add_ps(y, added(residual));
+    y = between(y, low, high);
+    if constexpr (kBytes) y = between(_mm256_add_ps(round_all(_mm256_mul_ps(y, inverse)), zero), least, most);
+    return y;
   }
+  __m256 low, high, inverse, zero, least, most, added_zero, added_scale, middle_low, middle_high, middle_inverse, middle_zero, middle_least, middle_most, back, middle_scale;
+};
+
+/// Whole vectors of sixteen columns. Bytes of int8 and uint8 are the same, levels are in range.
+template <Added kAdded, bool kMiddle, bool kBytes>
+void finish_columns(const QuantizedEnd& end, const SumBlock& b) {
+  const Finisher<kAdded, kMiddle, kBytes> f(end);
+  const __m256i low_bytes = _mm256_set1_epi16(255);
+  constexpr int64_t kAddedBytes = kAdded == Added::kFloat ? 4 : 1;
+  for (int64_t j = 0; j < b.columns; j += 16) {
+    const __m256 factors0 = _mm256_loadu_ps(b.factors + j), factors1 = _mm256_loadu_ps(b.factors + j + 8);
+    const __m256 bias0 = b.bias != nullptr ? _mm256_loadu_ps(b.bias + j) : _mm256_setzero_ps(), bias1 = b.bias != nullptr ? _mm256_loadu_ps(b.bias + j + 8) : _mm256_setzero_ps();
+    const int32_t* sums = b.sums + j;
+    const std::byte* residual = kAdded == Added::kNothing ? nullptr : b.residual + j * kAddedBytes;
+    std::byte* out = b.out + j * (kBytes ? 1 : 4);
+    for (int64_t i = 0; i < b.rows; ++i) {
+      const __m256 y = f.results(sums, factors0, bias0, residual), z = f.results(sums + 8, factors1, bias1, kAdded == Added::kNothing ? nullptr : residual + 8 * kAddedBytes);
+      if constexpr (kBytes) {
+        const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(_mm256_cvttps_epi32(y), _mm256_cvttps_epi32(z)), 0xd8);
+        const __m256i bytes = _mm256_and_si256(words, low_bytes);
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm_packus_epi16(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1)));
+      } else {
+        _mm256_storeu_ps(reinterpret_cast<float*>(out), y);
+        _mm256_storeu_ps(reinterpret_cast<float*>(out) + 8, z);
+      }
+      sums += b.sum_row;
+      out += b.row * (kBytes ? 1 : 4);
+      if constexpr (kAdded != Added::kNothing) residual += b.row * kAddedBytes;
+    }
+  }
+}
+template <Added kAdded>
+void finish_added(const QuantizedEnd& end, const SumBlock& b) {
+  const bool bytes = end.dtype != DType::kFloat32;
+  if (end.middle.exists) return bytes ? finish_columns<kAdded, true, true>(end, b) : finish_columns<kAdded, true, false>(end, b);
+  return bytes ? finish_columns<kAdded, false, true>(end, b) : finish_columns<kAdded, false, false>(end, b);
+}
+void finish_whole(const QuantizedEnd& end, const SumBlock& b) {
+  if (b.residual == nullptr) return finish_added<Added::kNothing>(end, b);
+  if (b.residual_dtype == DType::kFloat32) return finish_added<Added::kFloat>(end, b);
+  return b.residual_dtype == DType::kInt8 ? finish_added<Added::kInt8>(end, b) : finish_added<Added::kUInt8>(end, b);
 }
 
 template <typename T>
@@ -182,12 +206,23 @@ void QuantizedEnd::finish(float* y, const void* residual, DType residual_dtype, 
   if (out != y) std::copy(y, y + count, static_cast<float*>(out));
 }
 
-void QuantizedEnd::finish_sums(const int32_t* sums, const float* factors, const float* bias, const void* residual, DType residual_dtype, int64_t count, void* out) const {
-  if (count % 16 == 0) return store_sums(*this, {sums, factors, bias, residual, residual_dtype}, count, out);
-  float y[64];
-  for (int64_t j = 0; j < count; ++j) y[j] = static_cast<float>(sums[j]) * factors[j];
-  for (int64_t j = 0; bias != nullptr && j < count; ++j) y[j] += bias[j];
-  finish(y, residual, residual_dtype, count, out);
+void finish_block(const QuantizedEnd& end, const SumBlock& block) {
+  SumBlock b = block;
+  b.columns = block.columns / 16 * 16;
+  if (b.columns > 0) finish_whole(end, b);
+  const int64_t rest = block.columns - b.columns;
+  if (rest == 0) return;
+  // What is left of a row goes through the plain loops.
+  const auto out_bytes = static_cast<int64_t>(dtype_size(end.dtype)), added_bytes = static_cast<int64_t>(dtype_size(b.residual_dtype));
+  for (int64_t i = 0; i < b.rows; ++i) {
+    float y[16];
+    for (int64_t j = 0; j < rest; ++j) {
+      y[j] = static_cast<float>(b.sums[i * b.sum_row + b.columns + j]) * b.factors[b.columns + j];
+      if (b.bias != nullptr) y[j] += b.bias[b.columns + j];
+    }
+    const int64_t at = i * b.row + b.columns;
+    end.finish(y, b.residual != nullptr ? b.residual + at * added_bytes : nullptr, b.residual_dtype, rest, b.out + at * out_bytes);
+  }
 }
 
 int32_t dot(const int8_t* x, const int8_t* w, int64_t depth) { return dot_bytes(x, w, depth); }

@@ -28,10 +28,22 @@ struct QuantizedEnd {
   /// Arguments as the operators list them: middle, activation, low, high, inverse, zero, least, most, dtype. Errors: kInvalidFile.
   Status read(std::span<runtime::Value* const> args);
   /// y[j] + residual (null: none) to `out`, for one row of `count` results. y is overwritten.
-  /// The same for y[j] = sums[j] * factors[j] + bias[j]; the bias may be null. Requires: count <= 64.
-  void finish_sums(const int32_t* sums, const float* factors, const float* bias, const void* residual, DType residual_dtype, int64_t count, void* out) const;
   void finish(float* y, const void* residual, DType residual_dtype, int64_t count, void* out) const;
 };
+/// A block of integer sums and where it ends: result (i, j) is sums[i * sum_row + j] * factors[j] + bias[j], finished.
+struct SumBlock {
+  const int32_t* sums = nullptr;
+  int64_t sum_row = 0;
+  int64_t rows = 0, columns = 0;            ///< at most 64 columns
+  const float* factors = nullptr;
+  const float* bias = nullptr;              ///< may be null
+  const std::byte* residual = nullptr;      ///< may be null
+  DType residual_dtype = DType::kFloat32;
+  std::byte* out = nullptr;
+  int64_t row = 0;                          ///< elements from one row of results, and of the residual, to the next
+};
+void finish_block(const QuantizedEnd& end, const SumBlock& block);
+
 /// Reads the residual's parameters. Errors: kInvalidFile.
 Status read_residual(const runtime::Value& scale, const runtime::Value& zero, QuantizedEnd* end);
 

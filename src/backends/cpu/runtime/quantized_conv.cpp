@@ -1,8 +1,11 @@
 // pteron_cpu::qconv2d: convolutions of 8-bit images with constant int8 weights, summed in integers, exactly; then scale, bias, residual, clamp and, for
 // 8-bit results, quantization. Images are channels-last; what lies outside is the input's zero point.
+#include <immintrin.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "backends/cpu/runtime/kernels.h"
@@ -41,6 +44,7 @@ enum Position : size_t { kX, kWeight, kScale, kBias, kResidual, kXScale, kXZero,
 struct Weights final : KernelState {
   std::vector<std::shared_ptr<const NarrowMatrix>> groups;
   Buffer bytes;    ///< depthwise
+  Buffer pairs;    ///< depthwise, [blocks of 16 channels][pairs of taps][2][8 channels][2 taps] in the order of unpacklo and unpackhi, int16
   Buffer sums;     ///< depthwise: of each channel's weights, int32
   Buffer factors;  ///< x_scale * scale, float
 };
@@ -114,6 +118,15 @@ Status pack_depthwise(const QConv& conv, const Tensor& w, Weights* made) {
       const int8_t value = w.as<int8_t>()[j * w.stride(0) + t / w.size(3) * w.stride(2) + t % w.size(3) * w.stride(3)];
       reinterpret_cast<int8_t*>(made->bytes.data())[t * n + j] = value;
       reinterpret_cast<int32_t*>(made->sums.data())[j] += value;
+    }
+  }
+  const int64_t pairs = ceil_div(conv.taps(), int64_t{2});
+  PTERON_ASSIGN(made->pairs, Buffer::create_zeroed(static_cast<size_t>(align_up(static_cast<uint64_t>(n), uint64_t{16})) * static_cast<size_t>(pairs) * 2 * sizeof(int16_t)));
+  auto* to = reinterpret_cast<int16_t*>(made->pairs.data());
+  for (int64_t j = 0; j < n; ++j) {
+    for (int64_t t = 0; t < conv.taps(); ++t) {
+      const int64_t c = j % 16, half = c / 4 % 2, lane = c / 8 * 4 + c % 4;
+      to[j / 16 * 16 * pairs * 2 + t / 2 * 32 + half * 16 + lane * 2 + t % 2] = reinterpret_cast<const int8_t*>(made->bytes.data())[t * n + j];
     }
   }
   return ok_status();
@@ -225,12 +238,19 @@ struct Target {
     const QConv& conv = *t.conv;
     const int64_t channel = t.first + part.column;
     const auto out_bytes = static_cast<int64_t>(dtype_size(conv.end.dtype)), residual_bytes = static_cast<int64_t>(dtype_size(t.image->residual_dtype));
-    for (int64_t r = 0; r < part.rows; ++r) {
-      const int64_t at = (part.row + r) * conv.out_channels + channel;
-      const std::byte* residual = t.image->residual != nullptr ? t.image->residual + at * residual_bytes : nullptr;
-      conv.end.finish_sums(static_cast<const int32_t*>(part.values) + r * kNarrowResultRow, conv.factors + channel, conv.bias != nullptr ? conv.bias + channel : nullptr, residual,
-                           t.image->residual_dtype, part.columns, t.image->out + at * out_bytes);
-    }
+    const int64_t at = part.row * conv.out_channels + channel;
+    SumBlock block;
+    block.sums = static_cast<const int32_t*>(part.values);
+    block.sum_row = kNarrowResultRow;
+    block.rows = part.rows;
+    block.columns = part.columns;
+    block.factors = conv.factors + channel;
+    block.bias = conv.bias != nullptr ? conv.bias + channel : nullptr;
+    block.residual = t.image->residual != nullptr ? t.image->residual + at * residual_bytes : nullptr;
+    block.residual_dtype = t.image->residual_dtype;
+    block.out = t.image->out + at * out_bytes;
+    block.row = conv.out_channels;
+    finish_block(conv.end, block);
   }
 };
 
@@ -264,32 +284,79 @@ Status run_dense(KernelContext& context, const QConv& conv, DType dtype, const I
   return ok_status();
 }
 
-/// Channels of a depthwise sum that are done at once.
-constexpr int64_t kChannelBlock = 64;
+/// Channels of a depthwise sum that are done at once, and output pixels before they are finished.
+constexpr int64_t kChannelBlock = 16;
+constexpr int64_t kPixelBlock = 32;
+
+/// A window's taps for 16 channels: sums[c] = start[c] + sum over taps of x * w. `offsets` are bytes of the taps, an even number; the last may be a
+/// tap twice, with a weight of zero.
+template <typename T>
+void depthwise_sums(const uint8_t* window, const int64_t* offsets, int64_t pairs, const int16_t* weights, const int32_t* start, int32_t* sums) {
+  const auto wide = [&](int64_t offset) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(window + offset));
+    if constexpr (std::is_signed_v<T>) return _mm256_cvtepi8_epi16(bytes);
+    return _mm256_cvtepu8_epi16(bytes);
+  };
+  // Lanes hold channels 0-3, 8-11 and 4-7, 12-15.
+  const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(start)), high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(start + 8));
+  __m256i a = _mm256_permute2x128_si256(low, high, 0x20), b = _mm256_permute2x128_si256(low, high, 0x31);
+  for (int64_t p = 0; p < pairs; ++p, weights += 32) {
+    const __m256i x = wide(offsets[2 * p]), y = wide(offsets[2 * p + 1]);
+    a = _mm256_add_epi32(a, _mm256_madd_epi16(_mm256_unpacklo_epi16(x, y), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights))));
+    b = _mm256_add_epi32(b, _mm256_madd_epi16(_mm256_unpackhi_epi16(x, y), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights + 16))));
+  }
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums), _mm256_permute2x128_si256(a, b, 0x20));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums + 8), _mm256_permute2x128_si256(a, b, 0x31));
+}
+
+/// The same for `count` channels, one by one.
+template <typename T>
+void depthwise_rest(const QConv& conv, const uint8_t* window, const int64_t* offsets, int64_t first, int64_t count, int32_t* sums) {
+  const auto* w = reinterpret_cast<const int8_t*>(conv.packed().bytes.data());
+  for (int64_t c = 0; c < count; ++c) sums[c] = -static_cast<int32_t>(conv.x_zero) * reinterpret_cast<const int32_t*>(conv.packed().sums.data())[first + c];
+  for (int64_t t = 0; t < conv.taps(); ++t) {
+    const T* x = reinterpret_cast<const T*>(window + offsets[t]);
+    for (int64_t c = 0; c < count; ++c) sums[c] += static_cast<int32_t>(x[c]) * w[t * conv.channels + first + c];
+  }
+}
 
 template <typename T>
 void depthwise_pixels(const QConv& conv, const Image& image, int64_t first, int64_t last) {
-  const int64_t channels = conv.channels;
+  const int64_t channels = conv.channels, taps = conv.taps(), pairs = ceil_div(taps, int64_t{2});
   const auto out_bytes = static_cast<int64_t>(dtype_size(conv.end.dtype)), residual_bytes = static_cast<int64_t>(dtype_size(image.residual_dtype));
-  const auto zero = static_cast<int32_t>(conv.x_zero);
-  const auto* bytes = reinterpret_cast<const int8_t*>(conv.packed().bytes.data());
-  const auto* weight_sums = reinterpret_cast<const int32_t*>(conv.packed().sums.data());
-  for (int64_t p = first; p < last; ++p) {
-    const uint8_t* window = image.x + p / image.width * conv.stride[0] * image.row + p % image.width * conv.stride[1] * channels;
+  int64_t offsets[kMaxTaps + 1];
+  for (int64_t t = 0; t < taps; ++t) offsets[t] = t / conv.kernel[1] * conv.dilation[0] * image.row + t % conv.kernel[1] * conv.dilation[1] * channels;
+  offsets[taps] = offsets[taps - 1];
+  int32_t sums[kPixelBlock * kChannelBlock];
+  for (int64_t p0 = first; p0 < last; p0 += kPixelBlock) {
+    const int64_t pixels = std::min(kPixelBlock, last - p0);
     for (int64_t c0 = 0; c0 < channels; c0 += kChannelBlock) {
       const int64_t count = std::min(kChannelBlock, channels - c0);
-      int32_t sums[kChannelBlock];
-      for (int64_t c = 0; c < count; ++c) sums[c] = -zero * weight_sums[c0 + c];
-      const int8_t* w = bytes + c0;
-      for (int64_t ky = 0; ky < conv.kernel[0]; ++ky) {
-        for (int64_t kx = 0; kx < conv.kernel[1]; ++kx, w += channels) {
-          const T* x = reinterpret_cast<const T*>(window + ky * conv.dilation[0] * image.row + kx * conv.dilation[1] * channels + c0);
-          for (int64_t c = 0; c < count; ++c) sums[c] += static_cast<int32_t>(x[c]) * w[c];
+      const auto* weights = reinterpret_cast<const int16_t*>(conv.packed().pairs.data()) + c0 * pairs * 2;
+      int32_t start[kChannelBlock];
+      for (int64_t c = 0; c < count; ++c) start[c] = -static_cast<int32_t>(conv.x_zero) * reinterpret_cast<const int32_t*>(conv.packed().sums.data())[c0 + c];
+      for (int64_t i = 0; i < pixels; ++i) {
+        const int64_t p = p0 + i;
+        const uint8_t* window = image.x + p / image.width * conv.stride[0] * image.row + p % image.width * conv.stride[1] * channels + c0;
+        if (count == kChannelBlock) {
+          depthwise_sums<T>(window, offsets, pairs, weights, start, sums + i * kChannelBlock);
+        } else {
+          depthwise_rest<T>(conv, window, offsets, c0, count, sums + i * kChannelBlock);
         }
       }
-      const int64_t at = p * channels + c0;
-      conv.end.finish_sums(sums, conv.factors + c0, conv.bias != nullptr ? conv.bias + c0 : nullptr, image.residual != nullptr ? image.residual + at * residual_bytes : nullptr,
-                           image.residual_dtype, count, image.out + at * out_bytes);
+      const int64_t at = p0 * channels + c0;
+      SumBlock block;
+      block.sums = sums;
+      block.sum_row = kChannelBlock;
+      block.rows = pixels;
+      block.columns = count;
+      block.factors = conv.factors + c0;
+      block.bias = conv.bias != nullptr ? conv.bias + c0 : nullptr;
+      block.residual = image.residual != nullptr ? image.residual + at * residual_bytes : nullptr;
+      block.residual_dtype = image.residual_dtype;
+      block.out = image.out + at * out_bytes;
+      block.row = channels;
+      finish_block(conv.end, block);
     }
   }
 }

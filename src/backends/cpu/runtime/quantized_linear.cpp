@@ -320,8 +320,16 @@ struct Target {
         factors[j] = c.scales[part.column + j] * c.x_scale[i];
         sums[j] = from[j] - zero * q.sums[part.column + j];
       }
-      q.end.finish_sums(sums, factors, c.bias != nullptr ? c.bias + part.column : nullptr, t.residual != nullptr ? t.residual + at * residual_bytes : nullptr, t.residual_dtype,
-                        part.columns, t.out + at * out_bytes);
+      SumBlock block;
+      block.sums = sums;
+      block.rows = 1;
+      block.columns = part.columns;
+      block.factors = factors;
+      block.bias = c.bias != nullptr ? c.bias + part.column : nullptr;
+      block.residual = t.residual != nullptr ? t.residual + at * residual_bytes : nullptr;
+      block.residual_dtype = t.residual_dtype;
+      block.out = t.out + at * out_bytes;
+      finish_block(q.end, block);
     }
   }
 };
