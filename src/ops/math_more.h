@@ -8,12 +8,14 @@
 
 namespace pteron::ops::math {
 
-/// c[0] + c[1]*x + ...
-template <typename T, size_t n>
-inline T polynomial(T x, const T (&c)[n]) {
-  T p = c[n - 1];
-  for (size_t i = n - 1; i-- > 0;) p = std::fma(p, x, c[i]);
-  return p;
+/// c[i] + c[i + 1]*x + ... Unrolled by its types: with a loop here gcc 12 gives up on vectorising the loop around it.
+template <size_t i = 0, typename T, size_t n>
+[[gnu::always_inline]] inline T polynomial(T x, const T (&c)[n]) {
+  if constexpr (i + 1 == n) {
+    return c[i];
+  } else {
+    return std::fma(polynomial<i + 1>(x, c), x, c[i]);
+  }
 }
 
 namespace detail {

@@ -158,9 +158,9 @@ namespace detail {
 
 /// Folds n contiguous elements with many accumulators.
 template <typename Op>
-typename Op::Part fold_block(const Op& op, const typename Op::Part* p, int64_t n, typename Op::Part context) {
+typename Op::Part fold_block(const Op& op, const typename Op::Element* p, int64_t n, typename Op::Part context) {
   using Part = typename Op::Part;
-  constexpr int kLanes = static_cast<int>(std::max<size_t>(128 / sizeof(Part), 8));
+  constexpr int kLanes = static_cast<int>(std::max<size_t>(128 / sizeof(Part), 32));  // 16 and fewer are unrolled before they can become vectors
   if (n < kLanes) {
     Part acc = op.identity();
     for (int64_t i = 0; i < n; ++i) acc = op.fold(acc, p[i], context);
@@ -184,7 +184,7 @@ template <typename Op>
 struct Folding {
   const ReducePlan& plan;
   const void* data;
-  LoadFn<typename Op::Part> load;
+  LoadFn<typename Op::Element> load;
   const Op& op;
 
   std::span<const Axis> outer_reduced() const {
@@ -206,7 +206,7 @@ struct Folding {
     Walker row(outer_reduced(), begin / per_row);
     int64_t block = begin % per_row;
     typename Op::Total total = op.start();
-    alignas(64) typename Op::Part buffer[kRowBlock];
+    alignas(64) typename Op::Element buffer[kRowBlock];
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t from = block * kRowBlock;
       const int64_t n = std::min(kRowBlock, axis.size - from);
@@ -225,7 +225,7 @@ struct Folding {
                typename Op::Total* totals) const {
     using Part = typename Op::Part;
     alignas(64) Part acc[kTile];
-    alignas(64) Part buffer[kTile];
+    alignas(64) typename Op::Element buffer[kTile];
     for (int64_t j = 0; j < width; ++j) {
       totals[j] = op.start();
       acc[j] = op.identity();
@@ -233,7 +233,7 @@ struct Folding {
     Walker row({plan.reduced.begin(), plan.reduced.size()}, begin);
     int64_t folded = 0;
     for (int64_t r = begin; r < end; ++r) {
-      const Part* p = load(data, base + row.in(), column_stride, width, buffer);
+      const auto* p = load(data, base + row.in(), column_stride, width, buffer);
       for (int64_t j = 0; j < width; ++j) acc[j] = op.fold(acc[j], p[j], contexts[j]);
       row.next();
       if (++folded < kTileRows && r + 1 < end) continue;
@@ -328,11 +328,11 @@ inline bool prefers_columns(const ReducePlan& plan) {
 }
 
 /// Folds every output of the plan and hands sink(OutPlace, Total) the totals (an empty reduction gives op.start()).
-/// Op: types Part (elements and accumulators) and Total; identity(), fold(acc, element, context), join(acc, acc), start(),
+/// Op: types Element (what is read), Part (accumulators) and Total; identity(), fold(acc, element, context), join(acc, acc), start(),
 /// merge(total, acc), combine(total, total), context(linear) -> Part (a number that every fold of that output gets).
 /// Threads: sink is called from several threads, once per output.
 template <typename Op, typename Sink>
-void fold_reduce(ThreadPool& pool, const ReducePlan& plan, const void* data, LoadFn<typename Op::Part> load, const Op& op, const Sink& sink) {
+void fold_reduce(ThreadPool& pool, const ReducePlan& plan, const void* data, LoadFn<typename Op::Element> load, const Op& op, const Sink& sink) {
   if (plan.outputs == 0) return;
   const detail::Folding<Op> folding{plan, data, load, op};
   if (prefers_columns(plan)) {
@@ -343,8 +343,9 @@ void fold_reduce(ThreadPool& pool, const ReducePlan& plan, const void* data, Loa
 }
 
 /// Op parts that most folds share.
-template <typename P, typename T>
+template <typename P, typename T, typename E = P>
 struct FoldBase {
+  using Element = E;
   using Part = P;
   using Total = T;
   P context(int64_t) const { return P(); }

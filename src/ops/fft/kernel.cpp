@@ -57,12 +57,16 @@ void write_line(const Lines& to, int64_t offset, int64_t stride, int64_t n, doub
   for (int64_t k = 0; k < count; ++k) data[offset + k * stride] = {static_cast<T>(line[k].real() * scale), static_cast<T>(line[k].imag() * scale)};
 }
 
+/// Longest lines whose chirp product is done several lines at once.
+constexpr int64_t kMaxChirpLanes = 16384;
+
 /// Scratch: the tables of one dim, then per-thread work, then (for c2r) a copy of the input.
 size_t tables_bytes(int64_t n) { return align_up(static_cast<size_t>(table_size(n)) * sizeof(Complex), 64); }
 size_t slot_bytes(int64_t n) {
   const auto one_line = static_cast<size_t>(std::max<int64_t>(n, 1) + work_size(n)) * sizeof(Complex);
   const auto lanes = static_cast<size_t>(n + 1) * 2 * 64;  // two buffers of kLanes complex values an element
-  return align_up(std::max(one_line, lanes), 64);
+  const auto chirp_lanes = static_cast<size_t>(work_size(std::min(n, kMaxChirpLanes))) * 64;
+  return align_up(std::max({one_line, lanes, chirp_lanes}), 64);
 }
 
 /// Offsets of the lines of one group.
@@ -145,6 +149,97 @@ void run_group(const Plan& plan, const Lines& from, const Lines& to, int dim, in
   }
 }
 
+/// Lines of a length with large prime factors, in double: kLanes<double> of them, or twice as many where real lines go in pairs as the two parts of one.
+struct ChirpGroup {
+  static constexpr int64_t kMost = 2 * kLanes<double>;
+  int64_t count = 0;
+  bool paired = false;
+  int64_t from[kMost] = {}, to[kMost] = {};
+};
+
+bool chirp_pairs(const Lines& from, const Lines& to) { return from.side == Side::kReal || (from.side == Side::kHalf && to.side == Side::kReal); }
+
+/// Element k of line i of a group.
+template <typename T>
+Complex chirp_element(const Lines& from, int64_t offset, int64_t stride, int64_t n, int64_t k) {
+  if (from.side != Side::kHalf) return read_one<T>(from.view.data, offset + k * stride, from.side);
+  const Complex v = read_one<T>(from.view.data, offset + std::min(k, n - k) * stride, Side::kComplex);
+  if (k == 0 || 2 * k == n) return v.real();
+  return k <= n / 2 ? v : std::conj(v);
+}
+
+/// line *= factors (conjugated afterwards if `flip`), over n elements of all lanes.
+void multiply_lanes(const Complex* factors, int64_t n, bool flip, double* line) {
+  constexpr int64_t L = kLanes<double>;
+  const double sign = flip ? -1 : 1;
+  for (int64_t k = 0; k < n; ++k, line += 2 * L) {
+    const double re = factors[k].real(), im = factors[k].imag();
+    for (int64_t l = 0; l < L; ++l) {
+      const double a = line[l], b = line[L + l];
+      line[l] = a * re - b * im;
+      line[L + l] = sign * (a * im + b * re);
+    }
+  }
+}
+
+template <typename T>
+void write_chirp(const Lines& to, const ChirpGroup& group, int64_t stride, int64_t n, double scale, const double* line) {
+  constexpr int64_t L = kLanes<double>;
+  const int64_t count = to.side == Side::kHalf ? n / 2 + 1 : n;
+  const auto value = [&](int64_t lane, int64_t k) { return Complex(line[2 * L * k + lane], line[2 * L * k + L + lane]) * scale; };
+  for (int64_t i = 0; i < group.count; ++i) {
+    const int64_t lane = group.paired ? i / 2 : i;
+    if (to.side == Side::kReal) {
+      for (int64_t k = 0; k < count; ++k) {
+        const Complex v = value(lane, k);
+        to.view.as<T>()[group.to[i] + k * stride] = static_cast<T>(group.paired && i % 2 != 0 ? v.imag() : v.real());
+      }
+      continue;
+    }
+    auto* target = to.view.as<std::complex<T>>() + group.to[i];
+    for (int64_t k = 0; k < count; ++k) {
+      Complex v = value(lane, k);
+      if (group.paired) {  // the spectra of the two real lines: the conjugate symmetric part, and the other
+        const Complex mirrored = std::conj(value(lane, k == 0 ? 0 : n - k));
+        const Complex sum = v + mirrored, difference = v - mirrored;
+        v = i % 2 == 0 ? 0.5 * sum : Complex(0.5 * difference.imag(), -0.5 * difference.real());
+      }
+      target[k * stride] = {static_cast<T>(v.real()), static_cast<T>(v.imag())};
+    }
+  }
+}
+
+/// All lines of a group: see transform().
+template <typename T>
+void run_chirp_group(const Plan& plan, const Lines& from, const Lines& to, int dim, double scale, const ChirpGroup& group, double* line) {
+  constexpr int64_t L = kLanes<double>;
+  const int64_t n = plan.n, in = from.view.stride(dim);
+  double* other = line + 2 * L * plan.padded;
+  std::fill_n(line, 2 * L * plan.padded, 0.0);
+  for (int64_t i = 0; i < group.count; ++i) {
+    double* to_lane = line + (group.paired ? i / 2 : i);
+    const bool second = group.paired && i % 2 != 0;
+    for (int64_t k = 0; k < n; ++k) {
+      const Complex v = chirp_element<T>(from, group.from[i], in, n, k);
+      double* at = to_lane + 2 * L * k;
+      if (second) {  // plus i times this line
+        at[0] -= v.imag(), at[L] += v.real();
+      } else {
+        at[0] = v.real(), at[L] = v.imag();
+      }
+    }
+  }
+  multiply_lanes(plan.phases, n, false, line);
+  double* done = lanes_transform(plan.roots, 1, plan.padded, line, other);
+  multiply_lanes(plan.kernel, plan.padded, true, done);
+  done = lanes_transform(plan.roots, 1, plan.padded, done, done == line ? other : line);
+  for (int64_t k = 0; k < n; ++k) {
+    for (int64_t l = 0; l < L; ++l) done[2 * L * k + L + l] = -done[2 * L * k + L + l];
+  }
+  multiply_lanes(plan.phases, n, false, done);
+  write_chirp<T>(to, group, to.view.stride(dim), n, scale, done);
+}
+
 int64_t align_up_count(int64_t count, int64_t multiple) { return ceil_div(count, multiple) * multiple; }
 
 /// Transforms all lines along `dim` (length n) from one tensor to another of the same other sizes; they may be one memory.
@@ -170,7 +265,24 @@ void run_dim(KernelContext& context, std::span<std::byte> scratch, const Lines& 
     }
   };
   const int64_t parts = std::clamp<int64_t>(lines * n / 4096, 1, std::min<int64_t>(std::min<int64_t>(room, context.pool->thread_count()), lines));
-  const int64_t each = align_up_count(ceil_div(lines, parts), kLanes<T>);
+  const int64_t each = align_up_count(ceil_div(lines, parts), kLanes<float>);
+  if (plan.chirp && lines > 1 && n <= kMaxChirpLanes) {
+    const bool paired = chirp_pairs(from, to);
+    const int64_t most = paired ? ChirpGroup::kMost : kLanes<double>;
+    context.pool->parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t part = begin; part < end; ++part) {
+        auto* buffers = reinterpret_cast<double*>(slots + static_cast<size_t>(part) * slot);
+        for (int64_t i = part * each; i < std::min(lines, (part + 1) * each); i += most) {
+          ChirpGroup group;
+          group.paired = paired;
+          group.count = std::min(most, std::min(lines, (part + 1) * each) - i);
+          for (int64_t l = 0; l < group.count; ++l) offsets(i + l, &group.from[l], &group.to[l]);
+          run_chirp_group<T>(plan, from, to, dim, scale, group, buffers);
+        }
+      }
+    });
+    return;
+  }
   if (!plan.chirp && lines >= kLanes<T> / 2) {
     context.pool->parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
       for (int64_t part = begin; part < end; ++part) {

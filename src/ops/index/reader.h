@@ -26,6 +26,17 @@ struct Reader {
       default: return static_cast<const uint8_t*>(data)[offset];
     }
   }
+  /// fn(pointer to the elements in their own type), for loops that ask for the dtype once.
+  template <typename Fn>
+  void visit(Fn&& fn) const {
+    switch (dtype) {
+      case DType::kInt64: return fn(static_cast<const int64_t*>(data));
+      case DType::kInt32: return fn(static_cast<const int32_t*>(data));
+      case DType::kInt16: return fn(static_cast<const int16_t*>(data));
+      case DType::kInt8: return fn(static_cast<const int8_t*>(data));
+      default: return fn(static_cast<const uint8_t*>(data));
+    }
+  }
 };
 
 inline bool is_index_dtype(DType d) { return d == DType::kInt64 || d == DType::kInt32 || d == DType::kInt16 || d == DType::kInt8 || d == DType::kUInt8; }

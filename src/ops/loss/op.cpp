@@ -383,7 +383,10 @@ MultiLabel multilabel(Builder& b, const NodeView& n) {
   return {c.sum(z, {Expr(1), Expr(2)}), is_target};
 }
 // A 0-d sample without reduction gives a 0-d loss; PyTorch's export says [1] for it, its kernel gives [].
-std::vector<ValueId> decompose_multilabel(Builder& b, const NodeView& n) { return {reduce_samples(b, n, multilabel(b, n).losses)}; }
+std::vector<ValueId> decompose_multilabel(Builder& b, const NodeView& n) {
+  const std::vector<ValueId> made = b.ops("aten::multilabel_margin_loss_forward", {n.value("self"), n.value("target"), Expr(n.integer("reduction", kMean))});
+  return made.empty() ? made : std::vector<ValueId>{made.front()};
+}
 Status infer_multilabel_forward(InferContext& c) {
   PTERON_TRY(infer_margin(c));
   c.add(c.type("self").dtype, c.type("target").sizes);
@@ -453,7 +456,8 @@ constexpr ir::OpDef kRows[] = {
      .decompose = decompose_hinge_embedding},
     {.schema = "aten::huber_loss(Tensor self, Tensor target, int reduction=Mean, float delta=1.0) -> Tensor",
      .infer = infer_loss,
-     .decompose = decompose_huber},
+     .decompose = decompose_huber,
+     .kernel = "aten::huber_loss.out"},
     {.schema = "aten::kl_div(Tensor self, Tensor target, int reduction=Mean, *, bool log_target=False) -> Tensor",
      .infer = infer_loss,
      .decompose = decompose_kl_div},
@@ -471,7 +475,8 @@ constexpr ir::OpDef kRows[] = {
      .decompose = decompose_multilabel},
     {.schema = "aten::multilabel_margin_loss_forward(Tensor self, Tensor target, int reduction) -> (Tensor output, Tensor is_target)",
      .infer = infer_multilabel_forward,
-     .decompose = decompose_multilabel_forward},
+     .decompose = decompose_multilabel_forward,
+     .kernel = "aten::multilabel_margin_loss_forward.output"},
     {.schema = "aten::nll_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=Mean, SymInt ignore_index=-100) -> Tensor",
      .infer = infer_nll,
      .decompose = decompose_nll},
@@ -497,7 +502,8 @@ constexpr ir::OpDef kRows[] = {
      .decompose = decompose_poisson},
     {.schema = "aten::smooth_l1_loss(Tensor self, Tensor target, int reduction=Mean, float beta=1.0) -> Tensor",
      .infer = infer_loss,
-     .decompose = decompose_smooth_l1},
+     .decompose = decompose_smooth_l1,
+     .kernel = "aten::smooth_l1_loss.out"},
     {.schema = "aten::soft_margin_loss(Tensor self, Tensor target, int reduction=Mean) -> Tensor",
      .infer = infer_loss,
      .decompose = decompose_soft_margin},

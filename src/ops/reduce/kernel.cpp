@@ -1,4 +1,4 @@
-// Kernels of simple reductions: sum, mean, prod, amax/amin and their full forms, aminmax, any, all, count_nonzero. The compiler's half
+// Kernels of simple reductions: sum, nansum, mean, prod, amax/amin and their full forms, aminmax, any, all, count_nonzero. The compiler's half
 // is op.cpp. Reductions that name positions are in arg_reduce/, variances in variance/, norms in vector_norm/.
 #include <limits>
 
@@ -11,10 +11,11 @@ using runtime::KernelContext;
 using runtime::OptionalIntList;
 using runtime::Tensor;
 
-template <typename P>
-struct ProdFold : FoldBase<P, P> {
+/// E: the elements' type, widened one by one.
+template <typename P, typename E = P>
+struct ProdFold : FoldBase<P, P, E> {
   P identity() const { return P(1); }
-  P fold(P acc, P x, P) const { return wrap_mul(acc, x); }
+  P fold(P acc, E x, P) const { return wrap_mul(acc, static_cast<P>(x)); }
   P join(P a, P b) const { return wrap_mul(a, b); }
   P start() const { return P(1); }
   P merge(P total, P acc) const { return wrap_mul(total, acc); }
@@ -41,6 +42,12 @@ struct ExtremeFold : FoldBase<P, P> {
   P start() const { return identity(); }
   P merge(P total, P acc) const { return join(total, acc); }
   P combine(P a, P b) const { return join(a, b); }
+};
+
+/// Sum of the elements that are numbers.
+template <typename P>
+struct NumberFold : SumFold<P, double> {
+  P fold(P acc, P x, P) const { return acc + (x == x ? x : P(0)); }
 };
 
 template <bool kAll>
@@ -73,7 +80,7 @@ Status prepare(const Tensor& self, std::span<const int64_t> dims, bool keepdim, 
 
 /// Folds into `out`; finish turns a total into the stored value.
 template <typename Op, typename Finish>
-Status fold_into(KernelContext& c, const char* what, const Tensor& self, const ReducePlan& plan, Tensor& out, LoadFn<typename Op::Part> load,
+Status fold_into(KernelContext& c, const char* what, const Tensor& self, const ReducePlan& plan, Tensor& out, LoadFn<typename Op::Element> load,
                  const Op& op, const Finish& finish) {
   using Stored = decltype(finish(typename Op::Total()));
   const StoreFn<Stored> store = store_fn<Stored>(out.dtype());
@@ -114,6 +121,18 @@ Status mean_dims(KernelContext& c, const Tensor& self, OptionalIntList dim, bool
 }
 Status mean_all(KernelContext& c, const Tensor& self, std::optional<DType> dtype, Tensor& out) { return mean_dims(c, self, {}, false, dtype, out); }
 
+Status nansum(KernelContext& c, const Tensor& self, OptionalIntList dim, bool keepdim, std::optional<DType> dtype, Tensor& out) {
+  // Without NaN, or where the sum is not that of the elements' own type.
+  if (!is_floating(self.dtype()) || !is_floating(out.dtype())) return sum_dims(c, self, dim, keepdim, dtype, out);
+  Reduction r;
+  PTERON_TRY(prepare(self, dim.list, keepdim, out, &r));
+  const auto same = [](double total) { return total; };
+  if (self.dtype() == DType::kFloat64 || out.dtype() == DType::kFloat64) {
+    return fold_into(c, "nansum", self, r.plan, out, load_fn<double>(self.dtype()), NumberFold<double>(), same);
+  }
+  return fold_into(c, "nansum", self, r.plan, out, load_fn<float>(self.dtype()), NumberFold<float>(), same);
+}
+
 Status prod_into(KernelContext& c, const Tensor& self, std::span<const int64_t> dims, bool keepdim, Tensor& out) {
   Reduction r;
   PTERON_TRY(prepare(self, dims, keepdim, out, &r));
@@ -126,6 +145,9 @@ Status prod_into(KernelContext& c, const Tensor& self, std::span<const int64_t> 
     return fold_into(c, "prod", self, r.plan, out, load_fn<int64_t>(self.dtype()), ProdFold<int64_t>(), same);
   }
   // double accumulators: a float product that leaves float's range on the way and comes back is right here
+  if (is_floating(self.dtype()) && self.dtype() != DType::kFloat64) {
+    return fold_into(c, "prod", self, r.plan, out, load_fn<float>(self.dtype()), ProdFold<double, float>(), same);
+  }
   return fold_into(c, "prod", self, r.plan, out, load_fn<double>(self.dtype()), ProdFold<double>(), same);
 }
 
@@ -218,6 +240,7 @@ constexpr runtime::Kernel kTable[] = {
     {"aten::sum.out", PTERON_KERNEL(sum_all)},
     {"aten::mean.out", PTERON_KERNEL(mean_dims)},
     {"aten::mean.dtype_out", PTERON_KERNEL(mean_all)},
+    {"aten::nansum.out", PTERON_KERNEL(nansum)},
     {"aten::prod.out", PTERON_KERNEL(prod_all)},
     {"aten::prod.int_out", PTERON_KERNEL(prod_dim)},
     {"aten::amax.out", PTERON_KERNEL(extreme_dims<true>)},

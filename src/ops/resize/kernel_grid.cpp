@@ -6,6 +6,7 @@
 #include "ops/gemm_pack.h"
 #include "ops/resize/kernels.h"
 #include "ops/resize/taps.h"
+#include "ops/walk.h"
 #include "tensor/dtype.h"
 
 namespace pteron::ops::resize {
@@ -82,89 +83,121 @@ void cubic_weights(R t, R* w) {
   w[0] = cubic_far(t + 1, kA), w[1] = cubic_near(t, kA), w[2] = cubic_near(1 - t, kA), w[3] = cubic_far(2 - t, kA);
 }
 
-/// One image, channel by channel, at one position. dims: 2 or 3 (x last in `at`).
+constexpr int64_t kBlock = 64;  ///< positions that are sampled together, channel by channel
+
+/// Up to kBlock positions of one image: where they are (x last), and where their results go.
+template <typename R>
+struct Block {
+  int64_t count = 0;
+  R at[3][kBlock];
+  int64_t to[kBlock];
+};
+
+/// One pixel for every position of a block: its offset in a channel (-1: outside, adds nothing) and its weight.
+template <typename R>
+struct Tap {
+  int64_t offset[kBlock];
+  R weight[kBlock];
+};
+
 template <typename T, typename R>
-void sample_linear(const Tensor& x, const T* image, const R* at, int dims, const Sampling& s, T* to, int64_t to_channel) {
-  Pair<R> pairs[3];
-  const int first = x.rank() - dims;
-  for (int d = 0; d < dims; ++d) {
-    const int64_t size = x.size(first + d);
-    pairs[d] = neighbours(pad(unnormalize(at[d], size, s.align_corners), size, s), s);
-  }
-  const int corners = s.interpolation == Interpolation::kNearest ? 1 : 1 << dims;
-  int64_t offsets[8];
-  R weights[8];
-  int used = 0;
-  for (int corner = 0; corner < corners; ++corner) {
-    int64_t offset = 0;
-    R weight = 1;
-    bool inside = true;
-    for (int d = 0; d < dims; ++d) {
-      const int side = corner >> (dims - 1 - d) & 1;
-      const int64_t i = pairs[d].index[side];
-      inside = inside && i >= 0 && i < x.size(first + d);
-      offset += i * x.stride(first + d);
-      weight *= pairs[d].weight[side];
-    }
-    if (!inside) continue;
-    offsets[used] = offset;
-    weights[used++] = weight;
-  }
-  for (int64_t c = 0; c < x.size(1); ++c) {
-    R sum = 0;
-    for (int i = 0; i < used; ++i) sum += weights[i] * convert_value<R>(image[c * x.stride(1) + offsets[i]]);
-    to[c * to_channel] = store_value<T>(sum);
+void add_tap(const T* image, const Tap<R>& tap, int64_t n, R* sums) {
+  for (int64_t i = 0; i < n; ++i) {
+    if (tap.offset[i] >= 0) sums[i] += tap.weight[i] * convert_value<R>(image[tap.offset[i]]);
   }
 }
 
 template <typename T, typename R>
-void sample_cubic(const Tensor& x, const T* image, const R* at, const Sampling& s, T* to, int64_t to_channel) {
-  R weights[2][4];
-  int64_t index[2][4];
-  for (int d = 0; d < 2; ++d) {
-    const int64_t size = x.size(2 + d);
-    const R v = unnormalize(at[d], size, s.align_corners), low = std::floor(v);
-    cubic_weights(v - low, weights[d]);
-    for (int k = 0; k < 4; ++k) {
-      const int64_t i = index_of(pad(low - 1 + static_cast<R>(k), size, s));
-      index[d][k] = i >= 0 && i < size ? i : -1;
+void sample_linear(const Tensor& x, const T* image, const Block<R>& block, int dims, const Sampling& s, T* to, int64_t to_channel) {
+  const int corners = s.interpolation == Interpolation::kNearest ? 1 : 1 << dims;
+  const int first = x.rank() - dims;
+  Tap<R> taps[8];
+  for (int64_t i = 0; i < block.count; ++i) {
+    Pair<R> pairs[3];
+    for (int d = 0; d < dims; ++d) {
+      const int64_t size = x.size(first + d);
+      pairs[d] = neighbours(pad(unnormalize(block.at[d][i], size, s.align_corners), size, s), s);
+    }
+    for (int corner = 0; corner < corners; ++corner) {
+      int64_t offset = 0;
+      R weight = 1;
+      bool inside = true;
+      for (int d = 0; d < dims; ++d) {
+        const int side = corner >> (dims - 1 - d) & 1;
+        const int64_t index = pairs[d].index[side];
+        inside = inside && index >= 0 && index < x.size(first + d);
+        offset += index * x.stride(first + d);
+        weight *= pairs[d].weight[side];
+      }
+      taps[corner].offset[i] = inside ? offset : -1;
+      taps[corner].weight[i] = weight;
     }
   }
   for (int64_t c = 0; c < x.size(1); ++c) {
-    R sum = 0;
+    R sums[kBlock] = {};
+    for (int corner = 0; corner < corners; ++corner) add_tap(image + c * x.stride(1), taps[corner], block.count, sums);
+    for (int64_t i = 0; i < block.count; ++i) to[c * to_channel + block.to[i]] = store_value<T>(sums[i]);
+  }
+}
+
+template <typename T, typename R>
+void sample_cubic(const Tensor& x, const T* image, const Block<R>& block, const Sampling& s, T* to, int64_t to_channel) {
+  Tap<R> taps[4][4];       // weights along x
+  R row_weight[4][kBlock];
+  for (int64_t i = 0; i < block.count; ++i) {
+    R weights[2][4];
+    int64_t index[2][4];
+    for (int d = 0; d < 2; ++d) {
+      const int64_t size = x.size(2 + d);
+      const R v = unnormalize(block.at[d][i], size, s.align_corners), low = std::floor(v);
+      cubic_weights(v - low, weights[d]);
+      for (int k = 0; k < 4; ++k) {
+        const int64_t pixel = index_of(pad(low - 1 + static_cast<R>(k), size, s));
+        index[d][k] = pixel >= 0 && pixel < size ? pixel : -1;
+      }
+    }
     for (int j = 0; j < 4; ++j) {
-      R row = 0;
+      row_weight[j][i] = weights[0][j];
       for (int k = 0; k < 4; ++k) {
         const bool inside = index[0][j] >= 0 && index[1][k] >= 0;
-        if (inside) row += weights[1][k] * convert_value<R>(image[c * x.stride(1) + index[0][j] * x.stride(2) + index[1][k] * x.stride(3)]);
+        taps[j][k].offset[i] = inside ? index[0][j] * x.stride(2) + index[1][k] * x.stride(3) : -1;
+        taps[j][k].weight[i] = weights[1][k];
       }
-      sum += weights[0][j] * row;
     }
-    to[c * to_channel] = store_value<T>(sum);
+  }
+  for (int64_t c = 0; c < x.size(1); ++c) {
+    R sums[kBlock] = {};
+    for (int j = 0; j < 4; ++j) {
+      R row[kBlock] = {};
+      for (int k = 0; k < 4; ++k) add_tap(image + c * x.stride(1), taps[j][k], block.count, row);
+      for (int64_t i = 0; i < block.count; ++i) sums[i] += row_weight[j][i] * row[i];
+    }
+    for (int64_t i = 0; i < block.count; ++i) to[c * to_channel + block.to[i]] = store_value<T>(sums[i]);
   }
 }
 
 template <typename T>
 void sample_all(KernelContext& context, const Tensor& x, const Tensor& grid, int dims, const Sampling& s, Tensor& y) {
   using R = std::conditional_t<std::is_same_v<T, double>, double, float>;
-  int64_t positions = 1;
-  for (int d = 0; d < dims; ++d) positions *= grid.size(1 + d);
-  context.pool->parallel_for(x.size(0) * positions, std::max<int64_t>(8192 / std::max<int64_t>(x.size(1), 1), 1), [&](int64_t begin, int64_t end) {
+  const Sizes positions(grid.sizes().subspan(1, static_cast<size_t>(dims)));
+  const Sizes grid_strides(grid.strides().subspan(1, static_cast<size_t>(dims))), out_strides(y.strides().subspan(2, static_cast<size_t>(dims)));
+  const int64_t step = grid.stride(1 + dims), each = index_count(positions);
+  const int64_t blocks = (each + kBlock - 1) / kBlock;
+  context.pool->parallel_for(x.size(0) * blocks, std::max<int64_t>(8192 / kBlock / std::max<int64_t>(x.size(1), 1), 1), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t n = i / positions;
-      int64_t rest = i % positions, from = n * grid.stride(0), to = n * y.stride(0);
-      for (int d = dims - 1; d >= 0; --d) {
-        from += rest % grid.size(1 + d) * grid.stride(1 + d);
-        to += rest % grid.size(1 + d) * y.stride(2 + d);
-        rest /= grid.size(1 + d);
-      }
-      R at[3];  // the grid has x first
-      for (int d = 0; d < dims; ++d) at[d] = convert_value<R>(grid.as<T>()[from + (dims - 1 - d) * grid.stride(1 + dims)]);
+      const int64_t n = i / blocks, from = i % blocks * kBlock;
       const T* image = x.as<T>() + n * x.stride(0);
+      const T* points = grid.as<T>() + n * grid.stride(0);
+      T* to = y.as<T>() + n * y.stride(0);
+      Block<R> block;
+      walk<2>(positions, {grid_strides, out_strides}, from, std::min(each, from + kBlock), [&](const std::array<int64_t, 2>& at, const Sizes&) {
+        for (int d = 0; d < dims; ++d) block.at[d][block.count] = convert_value<R>(points[at[0] + (dims - 1 - d) * step]);  // the grid has x first
+        block.to[block.count++] = at[1];
+      });
       if (s.interpolation == Interpolation::kBicubic) {
-        sample_cubic<T, R>(x, image, at, s, y.as<T>() + to, y.stride(1));
+        sample_cubic<T, R>(x, image, block, s, to, y.stride(1));
       } else {
-        sample_linear<T, R>(x, image, at, dims, s, y.as<T>() + to, y.stride(1));
+        sample_linear<T, R>(x, image, block, dims, s, to, y.stride(1));
       }
     }
   });

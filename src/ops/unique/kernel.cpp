@@ -2,6 +2,7 @@
 // everything, itself included, and comes last. The compiler's half is op.cpp.
 #include <algorithm>
 
+#include "ops/radix.h"
 #include "ops/slices.h"
 
 namespace pteron::ops::unique {
@@ -61,53 +62,121 @@ void write_groups(const int64_t* order, int64_t n, const Outs& outs, const Same&
   }
 }
 
-/// Scratch: positions (of elements, or of slices, which empty slices may outnumber), then values.
+/// Calls fn(values, n, first) for runs of elements in row-major order.
+template <typename P, typename Fn>
+void each_run(const Tensor& self, LoadFn<P> load, Fn&& fn) {
+  constexpr int64_t kRun = 512;
+  const Axes axes = all_axes(self.view);
+  const Axis inner = axes.empty() ? Axis{} : axes.back();
+  Walker row({axes.begin(), axes.empty() ? 0 : axes.size() - 1}, 0);
+  P buffer[kRun];
+  for (int64_t done = 0; done < self.numel(); row.next()) {
+    for (int64_t from = 0; from < inner.size; from += kRun) {
+      const int64_t n = std::min(kRun, inner.size - from);
+      fn(load(self.view.data, row.in() + from * inner.in_stride, inner.in_stride, n, buffer), n, done);
+      done += n;
+    }
+  }
+}
+
+/// Scratch for all elements as items of a sort, kTimes over.
+template <size_t kTimes>
 size_t flat_workspace(std::span<runtime::Value* const> args) {
   const Tensor& self = args[0]->tensor;
-  int64_t most = std::max<int64_t>(self.numel(), 1);
-  for (const int64_t size : self.sizes()) most = std::max(most, size);
-  return static_cast<size_t>(most) * 2 * sizeof(int64_t);
+  const size_t item = self.dtype() == DType::kFloat64 || !is_floating(self.dtype()) || self.numel() > UINT32_MAX ? sizeof(PlacedKey<uint64_t>) : sizeof(PlacedKey<uint32_t>);
+  return static_cast<size_t>(std::max<int64_t>(self.numel(), 1)) * item * kTimes;
+}
+/// Scratch for the positions of slices, which empty slices may outnumber; for a tensor without dims, that of flat().
+size_t slices_workspace(std::span<runtime::Value* const> args) {
+  int64_t most = 1;
+  for (const int64_t size : args[0]->tensor.sizes()) most = std::max(most, size);
+  return std::max(static_cast<size_t>(most) * sizeof(int64_t), args[0]->tensor.rank() == 0 ? flat_workspace<2>(args) : 0);
+}
+size_t consecutive_workspace(std::span<runtime::Value* const> args) { return std::max(flat_workspace<1>(args), slices_workspace(args)); }
+
+/// True if items[i] starts a group of equal keys. NaN differs from itself.
+template <typename P, typename Item>
+bool starts_group(const Item* items, int64_t i) {
+  const bool differs = items[i].key != items[i - 1].key;
+  if constexpr (std::is_floating_point_v<P>) return differs || items[i].key == kNanKey<P>;
+  return differs;
+}
+
+/// Fills the outs from items whose equal keys are neighbours; place(i) is the element that items[i] came from. Overwrites the items.
+template <typename P, typename Item, typename Place>
+Status write_flat(const Tensor& self, Item* items, const Outs& outs, StoreFn<P> store, const Place& place) {
+  const int64_t n = self.numel();
+  int64_t found = n > 0 ? 1 : 0;
+  for (int64_t i = 1; i < n; ++i) found += starts_group<P>(items, i) ? 1 : 0;
+  const int64_t sizes[] = {found};
+  PTERON_TRY(runtime::resize(outs.values, sizes));
+  PTERON_TRY(resize_extra(outs, self.sizes(), found));
+  if (outs.want_inverse) {
+    const Axes axes = all_axes(outs.inverse.view);
+    const bool dense = outs.inverse.view.is_contiguous();
+    int64_t* inverse = outs.inverse.as<int64_t>();
+    int64_t group = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      if (i > 0) group += starts_group<P>(items, i) ? 1 : 0;
+      inverse[dense ? place(i) : Walker({axes.begin(), axes.size()}, place(i)).in()] = group;
+    }
+  }
+  if (outs.want_counts) {
+    // The last position of every group, then the differences.
+    int64_t* counts = outs.counts.as<int64_t>();
+    const int64_t step = outs.counts.stride(0);
+    int64_t group = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      if (i > 0) group += starts_group<P>(items, i) ? 1 : 0;
+      counts[group * step] = i + 1;
+    }
+    for (int64_t g = found - 1; g > 0; --g) counts[g * step] -= counts[(g - 1) * step];
+  }
+  // Keys of groups move to the front.
+  int64_t group = 0;
+  auto last = n > 0 ? items[0].key : 0;
+  for (int64_t i = 1; i < n; ++i) {
+    const auto key = items[i].key;
+    bool starts = key != last;
+    if constexpr (std::is_floating_point_v<P>) starts = starts || key == kNanKey<P>;
+    items[group].key = last;
+    group += starts ? 1 : 0;
+    last = key;
+  }
+  if (n > 0) items[group].key = last;
+  for (int64_t g = 0; g < found; ++g) store(outs.values.view.data, g * outs.values.stride(0), value_of<P>(items[g].key));
+  return ok_status();
 }
 
 template <typename P>
 Status flat_part(KernelContext& c, const Tensor& self, bool sort, const Outs& outs) {
+  using K = KeyOf<P>;
   const int64_t n = self.numel();
-  int64_t* order = reinterpret_cast<int64_t*>(c.scratch.data());
-  P* values = reinterpret_cast<P*>(order + n);
   const LoadFn<P> load = load_fn<P>(self.dtype());
   const StoreFn<P> store = store_fn<P>(outs.values.dtype());
   if (load == nullptr || store == nullptr) return Status(Code::kUnsupported, str_cat("unique of dtype ", dtype_name(self.dtype())));
-  const Axes axes = all_axes(self.view);
-  Walker at({axes.begin(), axes.size()}, 0);
-  P one;
-  for (int64_t i = 0; i < n; ++i, at.next()) {
-    values[i] = *load(self.view.data, at.in(), 1, 1, &one);
-    order[i] = i;
-  }
-  if (sort) {
-    std::sort(order, order + n, [&](int64_t a, int64_t b) {
-      const P x = values[a], y = values[b];
-      if (x < y || (x == x && y != y)) return true;
-      if (y < x || (y == y && x != x)) return false;
-      return a < b;
+  if (!sort || !outs.want_inverse) {
+    auto* items = reinterpret_cast<Key<K>*>(c.scratch.data());
+    each_run(self, load, [&](const P* p, int64_t m, int64_t first) {
+      for (int64_t i = 0; i < m; ++i) items[first + i].key = key_of(p[i]);
     });
+    if (sort) items = radix_sort(items, items + n, n);
+    return write_flat<P>(self, items, outs, store, [](int64_t i) { return i; });
   }
-  const auto same = [&](int64_t a, int64_t b) { return values[a] == values[b]; };
-  const int64_t found = count_groups(order, n, same);
-  const int64_t sizes[] = {found};
-  PTERON_TRY(runtime::resize(outs.values, sizes));
-  PTERON_TRY(resize_extra(outs, self.sizes(), found));
-  const Axes inverse_axes = all_axes(outs.inverse.view);
-  const bool dense = outs.inverse.view.is_contiguous();
-  const auto inverse_at = [&](int64_t i) { return dense ? i : Walker({inverse_axes.begin(), inverse_axes.size()}, i).in(); };
-  write_groups(order, n, outs, same, inverse_at, [&](int64_t group, int64_t i) { store(outs.values.view.data, group * outs.values.stride(0), values[i]); });
-  return ok_status();
+  auto* items = reinterpret_cast<PlacedKey<K>*>(c.scratch.data());
+  each_run(self, load, [&](const P* p, int64_t m, int64_t first) {
+    for (int64_t i = 0; i < m; ++i) items[first + i] = {key_of(p[i]), static_cast<K>(first + i)};
+  });
+  items = radix_sort(items, items + n, n);
+  return write_flat<P>(self, items, outs, store, [&](int64_t i) { return static_cast<int64_t>(items[i].place); });
 }
 
 Status flat(KernelContext& c, const Tensor& self, bool sort, const Outs& outs) {
   if (is_complex(self.dtype())) return Status(Code::kUnsupported, "unique of complex numbers");
-  if (self.dtype() == DType::kFloat64) return flat_part<double>(c, self, sort, outs);
-  return is_floating(self.dtype()) ? flat_part<float>(c, self, sort, outs) : flat_part<int64_t>(c, self, sort, outs);
+  // Positions are as wide as keys: floats beyond 32 bits of them are compared as doubles.
+  if (self.dtype() == DType::kFloat64 || (is_floating(self.dtype()) && self.numel() > UINT32_MAX)) return flat_part<double>(c, self, sort, outs);
+  if (is_floating(self.dtype())) return flat_part<float>(c, self, sort, outs);
+  return self.dtype() == DType::kUInt64 ? flat_part<uint64_t>(c, self, sort, outs) : flat_part<int64_t>(c, self, sort, outs);
 }
 
 // ---- along a dim: whole slices are compared
@@ -201,10 +270,10 @@ Status unique_dim_consecutive(KernelContext& c, const Tensor& self, int64_t dim,
 }
 
 constexpr runtime::Kernel kTable[] = {
-    {"aten::_unique2.out", PTERON_KERNEL(unique2), flat_workspace},
-    {"aten::unique_consecutive.out", PTERON_KERNEL(unique_consecutive), flat_workspace},
-    {"aten::unique_dim.out", PTERON_KERNEL(unique_dim), flat_workspace},
-    {"aten::unique_dim_consecutive.out", PTERON_KERNEL(unique_dim_consecutive), flat_workspace},
+    {"aten::_unique2.out", PTERON_KERNEL(unique2), flat_workspace<2>},
+    {"aten::unique_consecutive.out", PTERON_KERNEL(unique_consecutive), consecutive_workspace},
+    {"aten::unique_dim.out", PTERON_KERNEL(unique_dim), slices_workspace},
+    {"aten::unique_dim_consecutive.out", PTERON_KERNEL(unique_dim_consecutive), slices_workspace},
 };
 
 }  // namespace
