@@ -4,11 +4,11 @@
 #include <cstring>
 #include <vector>
 
+#include "backends/cpu/runtime/geometry.h"
 #include "backends/cpu/runtime/kernels.h"
 #include "backends/cpu/runtime/narrow_product.h"
 #include "base/checked_math.h"
 #include "base/str_cat.h"
-#include "ops/conv/shape.h"
 #include "ops/copy.h"
 #include "tensor/dim_math.h"
 #include "tensor/half.h"
@@ -24,8 +24,6 @@ using runtime::KernelState;
 using runtime::Tensor;
 using runtime::Value;
 
-constexpr int64_t kMaxTaps = 256;
-
 bool is_operand(DType d) { return d == DType::kFloat32 || d == DType::kBFloat16; }
 
 struct Packed final : KernelState {
@@ -40,11 +38,7 @@ struct Product16 : KernelState {
   const NarrowMatrix& matrix(int64_t group) const { return *static_cast<const Packed*>(weights.get())->groups[static_cast<size_t>(group)]; }
 };
 
-struct Conv16 final : Product16 {
-  int64_t channels = 0, out_channels = 0, groups = 1;
-  int64_t kernel[2], stride[2], padding[2], dilation[2];
-  int64_t out_size(size_t d, int64_t in) const { return ops::conv::forward_size(in, kernel[d], stride[d], padding[d], dilation[d]); }
-};
+struct Conv16 final : Product16, ConvGeometry {};
 
 Status check_constants(const char* op, const Tensor& w, const Tensor* bias, int rank) {
   bool dense = w.read_only && w.rank() == rank && w.dtype() == DType::kBFloat16;
@@ -91,22 +85,6 @@ Result<std::shared_ptr<const KernelState>> prepare_linear(const KernelLoad& load
   PTERON_TRY(read_end("linear_bf16", args.subspan(4, 4), made.get()));
   PTERON_TRY(pack(load, weight, bias, 1, made.get()));
   return std::shared_ptr<const KernelState>(std::move(made));
-}
-
-/// One stride for all rows (the last dim is not counted); false if there is none.
-bool row_stride(std::span<const int64_t> sizes, std::span<const int64_t> strides, int64_t* out) {
-  *out = sizes.empty() ? 0 : sizes.back();
-  int64_t expected = -1;
-  for (size_t d = sizes.size() - 1; d-- > 0;) {
-    if (sizes[d] == 1) continue;
-    if (expected < 0) {
-      *out = strides[d];
-    } else if (strides[d] != expected) {
-      return false;
-    }
-    expected = strides[d] * sizes[d];
-  }
-  return sizes.back() == 1 || strides.back() == 1;
 }
 
 /// The tensor's rows, copied to `scratch` if they do not lie evenly or have other sizes.
@@ -166,31 +144,10 @@ Status linear_out(KernelContext& context, const Tensor& x, const Tensor& weight,
 // x, weight, bias, residual, stride, padding, dilation, groups, activation, low, high, dtype, out
 enum Position : size_t { kX, kWeight, kBias, kResidual, kStride, kPadding, kDilation, kGroups, kEnd, kOut = kEnd + 4 };
 
-Status read_list(const char* name, const Value& value, int64_t lowest, int64_t* to) {
-  const IntList list = runtime::Unpack<IntList>::get(const_cast<Value&>(value));
-  if (list.size() != 2 || list[0] < lowest || list[1] < lowest || list[0] > 65536 || list[1] > 65536) {
-    return Status(Code::kInvalidFile, str_cat("conv2d_bf16: ", name, " is ", shape_text(list)));
-  }
-  to[0] = list[0];
-  to[1] = list[1];
-  return ok_status();
-}
-
 Status read_conv(std::span<Value* const> args, Conv16* conv) {
   const Tensor& w = args[kWeight]->tensor;
   PTERON_TRY(check_constants("conv2d_bf16", w, runtime::Unpack<const Tensor*>::get(*args[kBias]), 4));
-  conv->groups = args[kGroups]->integer;
-  conv->out_channels = w.size(0);
-  if (w.numel() == 0 || conv->groups < 1 || conv->groups > w.size(0) || w.size(0) % conv->groups != 0) {
-    return Status(Code::kInvalidFile, str_cat("conv2d_bf16: ", conv->groups, " groups for weight ", shape_text(w.sizes())));
-  }
-  conv->channels = w.size(3) * conv->groups;
-  conv->kernel[0] = w.size(1);
-  conv->kernel[1] = w.size(2);
-  if (conv->kernel[0] * conv->kernel[1] > kMaxTaps) return Status(Code::kInvalidFile, str_cat("conv2d_bf16: weight ", shape_text(w.sizes())));
-  PTERON_TRY(read_list("stride", *args[kStride], 1, conv->stride));
-  PTERON_TRY(read_list("padding", *args[kPadding], 0, conv->padding));
-  PTERON_TRY(read_list("dilation", *args[kDilation], 1, conv->dilation));
+  PTERON_TRY(conv->read("conv2d_bf16", w, true, *args[kStride], *args[kPadding], *args[kDilation], *args[kGroups]));
   return read_end("conv2d_bf16", args.subspan(kEnd, 4), conv);
 }
 
@@ -259,15 +216,7 @@ struct Windows {
   int64_t height = 0, width = 0;              ///< of the output
   static void get(const void* context, int64_t first, int64_t count, const std::byte** out) {
     const Windows& w = *static_cast<const Windows*>(context);
-    int64_t x = first % w.width, y = first / w.width % w.height, n = first / w.width / w.height;
-    for (int64_t i = 0; i < count; ++i) {
-      out[i] = w.data + n * w.batch + y * w.step_y + x * w.step_x;
-      if (++x < w.width) continue;
-      x = 0;
-      if (++y < w.height) continue;
-      y = 0;
-      ++n;
-    }
+    for_windows(w.height, w.width, first, count, [&](int64_t i, int64_t n, int64_t y, int64_t x) { out[i] = w.data + n * w.batch + y * w.step_y + x * w.step_x; });
   }
 };
 
@@ -311,15 +260,6 @@ Status run_dense(KernelContext& context, const Conv16& conv, const Images& image
   return ok_status();
 }
 
-int64_t padded_elements(const Tensor& x, const int64_t* padding) {
-  return (std::max<int64_t>(x.size(2), 0) + 2 * padding[0]) * (std::max<int64_t>(x.size(3), 0) + 2 * padding[1]) * std::max<int64_t>(x.size(1), 0);
-}
-
-bool dense_channels_last(const Tensor& t) {
-  const int64_t c = t.size(1), h = t.size(2), w = t.size(3);
-  return (t.stride(1) == 1 || c == 1) && (t.stride(3) == c || w == 1) && (t.stride(2) == w * c || h == 1) && (t.stride(0) == h * w * c || t.size(0) == 1);
-}
-
 TensorView channels_last_view(DType dtype, const Sizes& sizes, std::byte* data) {
   TensorView view = make_contiguous_view(dtype, sizes, data);
   const int64_t strides[4] = {sizes[1] * sizes[2] * sizes[3], 1, sizes[3] * sizes[1], sizes[1]};
@@ -331,7 +271,7 @@ size_t conv_workspace(std::span<Value* const> args) {
   Conv16 conv;
   const Tensor &x = args[kX]->tensor, &out = args[kOut]->tensor;
   if (x.rank() != 4 || out.rank() != 4 || !read_conv(args, &conv).ok()) return 0;
-  return line(padded_elements(x, conv.padding)) + 2 * line(out.numel());
+  return line(conv.padded_elements(x)) + 2 * line(out.numel());
 }
 
 Status conv2d_out(KernelContext& context, const Tensor& x, const Tensor&, const Tensor*, const Tensor* residual, IntList, IntList, IntList, int64_t, std::string_view, double, double,
@@ -346,8 +286,8 @@ Status conv2d_out(KernelContext& context, const Tensor& x, const Tensor&, const 
   PTERON_TRY(resize(out, sizes));
   if (out.numel() == 0) return ok_status();
   std::byte* const padded = context.scratch.data();
-  std::byte* const made = padded + line(padded_elements(x, conv.padding));
-  const bool direct = dense_channels_last(out);
+  std::byte* const made = padded + line(conv.padded_elements(x));
+  const bool direct = is_dense_channels_last(out);
   FloatStore store;
   store.c = direct ? out.as<std::byte>() : made;
   store.c_type = out.dtype();
@@ -357,7 +297,7 @@ Status conv2d_out(KernelContext& context, const Tensor& x, const Tensor&, const 
     if (!is_operand(residual->dtype())) return Status(Code::kInvalidInput, str_cat("conv2d_bf16: the residual is ", dtype_name(residual->dtype())));
     store.residual = residual->as<std::byte>();
     store.residual_type = residual->dtype();
-    if (!std::ranges::equal(residual->sizes(), std::span<const int64_t>(sizes)) || !dense_channels_last(*residual)) {
+    if (!std::ranges::equal(residual->sizes(), std::span<const int64_t>(sizes)) || !is_dense_channels_last(*residual)) {
       std::byte* copy = made + line(out.numel());
       PTERON_TRY(ops::copy_tensor(context, residual->view, channels_last_view(residual->dtype(), sizes, copy)));
       store.residual = copy;

@@ -3,14 +3,15 @@
 // stride 1 Winograd's products (winograd.cpp); depthwise ones are sums of shifted pixels.
 #include <algorithm>
 
+#include "backends/cpu/runtime/geometry.h"
 #include "backends/cpu/runtime/kernels.h"
 #include "backends/cpu/runtime/product.h"
 #include "backends/cpu/runtime/tile.h"
 #include "backends/cpu/runtime/winograd.h"
 #include "base/checked_math.h"
 #include "base/str_cat.h"
-#include "ops/conv/shape.h"
 #include "ops/copy.h"
+#include "tensor/dim_math.h"
 #include "tensor/shape.h"
 
 namespace pteron::cpu {
@@ -23,60 +24,30 @@ using runtime::KernelState;
 using runtime::Tensor;
 using runtime::Value;
 
-constexpr int64_t kMaxTaps = 256;
-
 /// Depthwise weights [taps, channels] and the bias.
 struct DepthwiseWeights final : KernelState {
   Buffer weights, bias;
   Buffer zeros;  ///< a pixel outside of the image
 };
 
-struct Conv final : KernelState {
+struct Conv final : KernelState, ConvGeometry {
   std::vector<std::shared_ptr<const KernelState>> weights;  ///< one per group, or one for all of a depthwise convolution
   std::shared_ptr<const KernelState> work;
   Epilogue epilogue;
-  int64_t channels = 0, out_channels = 0, groups = 1;
-  int64_t kernel[2], stride[2], padding[2], dilation[2];
   bool depthwise = false;
   bool winograd = false;
   bool joined = false;    ///< taps of a kernel row lie next to each other: one run per row
-
-  int64_t out_size(int d, int64_t in) const {
-    const auto i = static_cast<size_t>(d);
-    return ops::conv::forward_size(in, kernel[i], stride[i], padding[i], dilation[i]);
-  }
 };
 
 // x, weight, bias, residual, stride, padding, dilation, groups, activation, low, high, out
 enum Position : size_t { kX, kWeight, kBias, kResidual, kStride, kPadding, kDilation, kGroups, kActivation, kLow, kHigh, kOut };
-
-Status read_list(const char* name, const Value& value, int64_t lowest, int64_t* to) {
-  const IntList list = runtime::Unpack<IntList>::get(const_cast<Value&>(value));
-  if (list.size() != 2 || list[0] < lowest || list[1] < lowest || list[0] > 65536 || list[1] > 65536) {
-    return Status(Code::kInvalidFile, str_cat("conv2d: ", name, " is ", shape_text(list)));
-  }
-  to[0] = list[0];
-  to[1] = list[1];
-  return ok_status();
-}
 
 Status read_conv(std::span<Value* const> args, Conv* conv) {
   const Tensor& w = args[kWeight]->tensor;
   if (!w.read_only || w.rank() != 4 || w.dtype() != DType::kFloat32) {
     return Status(Code::kInvalidFile, str_cat("conv2d: the weight must be a float32 constant of rank 4, found ", dtype_name(w.dtype()), " ", shape_text(w.sizes())));
   }
-  conv->groups = args[kGroups]->integer;
-  conv->out_channels = w.size(0);
-  if (conv->groups < 1 || conv->groups > std::max<int64_t>(w.size(0), 1) || w.size(0) % conv->groups != 0) {
-    return Status(Code::kInvalidFile, str_cat("conv2d: ", conv->groups, " groups for weight ", shape_text(w.sizes())));
-  }
-  conv->channels = w.size(1) * conv->groups;
-  conv->kernel[0] = w.size(2);
-  conv->kernel[1] = w.size(3);
-  if (w.numel() == 0 || conv->kernel[0] * conv->kernel[1] > kMaxTaps) return Status(Code::kInvalidFile, str_cat("conv2d: weight ", shape_text(w.sizes())));
-  PTERON_TRY(read_list("stride", *args[kStride], 1, conv->stride));
-  PTERON_TRY(read_list("padding", *args[kPadding], 0, conv->padding));
-  PTERON_TRY(read_list("dilation", *args[kDilation], 1, conv->dilation));
+  PTERON_TRY(conv->read("conv2d", w, false, *args[kStride], *args[kPadding], *args[kDilation], *args[kGroups]));
   conv->depthwise = w.size(1) == 1 && conv->groups == w.size(0) && conv->groups > 1;
   conv->joined = conv->groups == 1 && conv->dilation[1] == 1;
   // A depthwise pass clamps its sums at once: nothing can be added before.
@@ -212,15 +183,9 @@ struct Windows {
 };
 void windows_of(const void* context, int64_t first, int64_t count, const float** out) {
   const Windows& w = *static_cast<const Windows*>(context);
-  int64_t x = first % w.width, y = first / w.width % w.height, n = first / w.width / w.height;
-  for (int64_t i = 0; i < count; ++i) {
+  for_windows(w.height, w.width, first, count, [&](int64_t i, int64_t n, int64_t y, int64_t x) {
     out[i] = w.images.data + n * w.images.batch + y * w.step_y + x * w.step_x + w.first;
-    if (++x < w.width) continue;
-    x = 0;
-    if (++y < w.height) continue;
-    y = 0;
-    ++n;
-  }
+  });
 }
 
 struct Target {
@@ -403,20 +368,11 @@ Status run_images(KernelContext& context, const Conv& conv, const Images& images
 
 size_t float_bytes(int64_t count) { return align_up(static_cast<size_t>(std::max<int64_t>(count, 0)) * sizeof(float), uint64_t{64}); }
 
-int64_t padded_elements(const Tensor& x, const int64_t* padding) {
-  return (std::max<int64_t>(x.size(2), 0) + 2 * padding[0]) * (std::max<int64_t>(x.size(3), 0) + 2 * padding[1]) * std::max<int64_t>(x.size(1), 0);
-}
-
-bool dense_channels_last(const Tensor& t) {
-  const int64_t c = t.size(1), h = t.size(2), w = t.size(3);
-  return (t.stride(1) == 1 || c == 1) && (t.stride(3) == c || w == 1) && (t.stride(2) == w * c || h == 1) && (t.stride(0) == h * w * c || t.size(0) == 1);
-}
-
 size_t workspace(std::span<Value* const> args) {
   Conv conv;
   const Tensor &x = args[kX]->tensor, &out = args[kOut]->tensor;
   if (x.rank() != 4 || out.rank() != 4 || !read_conv(args, &conv).ok()) return 0;
-  size_t bytes = float_bytes(padded_elements(x, conv.padding)) + float_bytes(out.numel());
+  size_t bytes = float_bytes(conv.padded_elements(x)) + float_bytes(out.numel());
   if (args[kResidual]->tag == runtime::Tag::kTensor) bytes += float_bytes(out.numel());
   return bytes;
 }
@@ -436,13 +392,13 @@ Status conv2d_out(KernelContext& context, const Tensor& x, const Tensor&, const 
   PTERON_TRY(resize(out, sizes));
   if (out.numel() == 0) return ok_status();
   float* const padded = reinterpret_cast<float*>(context.scratch.data());
-  float* const made = reinterpret_cast<float*>(context.scratch.data() + float_bytes(padded_elements(x, conv.padding)));
-  const bool direct = dense_channels_last(out);
+  float* const made = reinterpret_cast<float*>(context.scratch.data() + float_bytes(conv.padded_elements(x)));
+  const bool direct = is_dense_channels_last(out);
   target.y = direct ? out.as<float>() : made;
   Tensor added;
   if (residual != nullptr) {
     target.residual = residual->as<float>();
-    if (!std::ranges::equal(residual->sizes(), std::span<const int64_t>(sizes)) || !dense_channels_last(*residual)) {
+    if (!std::ranges::equal(residual->sizes(), std::span<const int64_t>(sizes)) || !is_dense_channels_last(*residual)) {
       float* copy = made + float_bytes(out.numel()) / sizeof(float);
       added.view = make_contiguous_view(DType::kFloat32, sizes, copy);
       const int64_t strides[4] = {conv.out_channels * target.height * target.width, 1, target.width * conv.out_channels, conv.out_channels};

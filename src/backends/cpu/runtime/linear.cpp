@@ -1,6 +1,7 @@
 // pteron_cpu::linear: x @ weight^T + bias (+ residual), then an activation; weight and bias are constants.
 #include <algorithm>
 
+#include "backends/cpu/runtime/geometry.h"
 #include "backends/cpu/runtime/kernels.h"
 #include "backends/cpu/runtime/product.h"
 #include "base/checked_math.h"
@@ -52,22 +53,6 @@ Result<std::shared_ptr<const KernelState>> prepare(const KernelLoad& load, std::
   PTERON_ASSIGN(made->work, WorkBuffers::shared(*load.cache));
   made->matrix = static_cast<const PackedMatrix*>(made->weights.get());
   return std::shared_ptr<const KernelState>(std::move(made));
-}
-
-/// One stride for all rows (the last dim is not counted); false if there is none.
-bool row_stride(std::span<const int64_t> sizes, std::span<const int64_t> strides, int64_t* out) {
-  *out = sizes.empty() ? 0 : sizes.back();
-  int64_t expected = -1;
-  for (size_t d = sizes.size() - 1; d-- > 0;) {
-    if (sizes[d] == 1) continue;
-    if (expected < 0) {
-      *out = strides[d];
-    } else if (strides[d] != expected) {
-      return false;
-    }
-    expected = strides[d] * sizes[d];
-  }
-  return sizes.back() == 1 || strides.back() == 1;
 }
 
 /// The tensor's rows, copied to `scratch` (which has room for `sizes`) if they do not lie evenly.

@@ -8,13 +8,13 @@
 #include <type_traits>
 #include <vector>
 
+#include "backends/cpu/runtime/geometry.h"
 #include "backends/cpu/runtime/kernels.h"
 #include "backends/cpu/runtime/narrow_product.h"
 #include "backends/cpu/runtime/quantized.h"
 #include "base/buffer.h"
 #include "base/checked_math.h"
 #include "base/str_cat.h"
-#include "ops/conv/shape.h"
 #include "ops/copy.h"
 #include "tensor/dim_math.h"
 #include "tensor/dtype.h"
@@ -30,7 +30,6 @@ using runtime::KernelState;
 using runtime::Tensor;
 using runtime::Value;
 
-constexpr int64_t kMaxTaps = 256;
 /// Sums of products of 8-bit numbers up to this depth fit into 32 bits.
 constexpr int64_t kMaxDepth = 65536;
 /// Multiplications worth a thread.
@@ -49,33 +48,19 @@ struct Weights final : KernelState {
   Buffer factors;  ///< x_scale * scale, float
 };
 
-struct QConv final : KernelState {
+struct QConv final : KernelState, ConvGeometry {
   std::shared_ptr<const KernelState> weights, work;
   QuantizedEnd end;
-  int64_t channels = 0, out_channels = 0, groups = 1, x_zero = 0;
-  int64_t kernel[2], stride[2], padding[2], dilation[2];
+  int64_t x_zero = 0;
   bool depthwise = false;
   const float* factors = nullptr;
   const float* bias = nullptr;
 
   const Weights& packed() const { return *static_cast<const Weights*>(weights.get()); }
-
-  int64_t taps() const { return kernel[0] * kernel[1]; }
-  int64_t depth() const { return channels / groups * taps(); }
-  int64_t out_size(size_t d, int64_t in) const { return ops::conv::forward_size(in, kernel[d], stride[d], padding[d], dilation[d]); }
 };
 
 bool is_byte(DType d) { return d == DType::kInt8 || d == DType::kUInt8; }
 
-Status read_list(const char* name, const Value& value, int64_t lowest, int64_t* to) {
-  const IntList list = runtime::Unpack<IntList>::get(const_cast<Value&>(value));
-  if (list.size() != 2 || list[0] < lowest || list[1] < lowest || list[0] > 65536 || list[1] > 65536) {
-    return Status(Code::kInvalidFile, str_cat("qconv2d: ", name, " is ", shape_text(list)));
-  }
-  to[0] = list[0];
-  to[1] = list[1];
-  return ok_status();
-}
 Status check_vector(const char* name, const Tensor& t, int64_t count) {
   if (t.read_only && t.rank() == 1 && t.size(0) == count && t.dtype() == DType::kFloat32 && (t.stride(0) == 1 || count == 1)) return ok_status();
   return Status(Code::kInvalidFile, str_cat("qconv2d: ", name, " must be a float32 constant [", count, "], found ", dtype_name(t.dtype()), " ", shape_text(t.sizes())));
@@ -86,18 +71,8 @@ Status read_conv(std::span<Value* const> args, QConv* conv) {
   if (!w.read_only || w.rank() != 4 || w.dtype() != DType::kInt8 || w.numel() == 0) {
     return Status(Code::kInvalidFile, str_cat("qconv2d: the weight must be an int8 constant of rank 4, found ", dtype_name(w.dtype()), " ", shape_text(w.sizes())));
   }
-  conv->groups = args[kGroups]->integer;
-  conv->out_channels = w.size(0);
-  if (conv->groups < 1 || conv->groups > w.size(0) || w.size(0) % conv->groups != 0) {
-    return Status(Code::kInvalidFile, str_cat("qconv2d: ", conv->groups, " groups for weight ", shape_text(w.sizes())));
-  }
-  conv->channels = w.size(1) * conv->groups;
-  conv->kernel[0] = w.size(2);
-  conv->kernel[1] = w.size(3);
-  if (conv->taps() > kMaxTaps || conv->depth() > kMaxDepth) return Status(Code::kInvalidFile, str_cat("qconv2d: weight ", shape_text(w.sizes())));
-  PTERON_TRY(read_list("stride", *args[kStride], 1, conv->stride));
-  PTERON_TRY(read_list("padding", *args[kPadding], 0, conv->padding));
-  PTERON_TRY(read_list("dilation", *args[kDilation], 1, conv->dilation));
+  PTERON_TRY(conv->read("qconv2d", w, false, *args[kStride], *args[kPadding], *args[kDilation], *args[kGroups]));
+  if (conv->depth() > kMaxDepth) return Status(Code::kInvalidFile, str_cat("qconv2d: weight ", shape_text(w.sizes())));
   conv->depthwise = w.size(1) == 1 && conv->groups == w.size(0) && conv->groups > 1;
   conv->x_zero = args[kXZero]->integer;
   if (conv->x_zero < -128 || conv->x_zero > 255) return Status(Code::kInvalidFile, str_cat("qconv2d: the input's zero point is ", conv->x_zero));
@@ -197,11 +172,6 @@ void pad_image(ThreadPool& pool, const Tensor& x, int64_t n, const int64_t* padd
   });
 }
 
-bool dense_channels_last(const Tensor& t) {
-  const int64_t c = t.size(1), h = t.size(2), w = t.size(3);
-  return (t.stride(1) == 1 || c == 1) && (t.stride(3) == c || w == 1) && (t.stride(2) == w * c || h == 1) && (t.stride(0) == h * w * c || t.size(0) == 1);
-}
-
 /// One padded image and where its results go.
 struct Image {
   const uint8_t* x = nullptr;        ///< channels-last
@@ -215,16 +185,12 @@ struct Image {
 /// Windows of a padded image, output pixel by output pixel.
 struct Windows {
   const uint8_t* data = nullptr;
-  int64_t step_y = 0, step_x = 0, width = 0;
+  int64_t step_y = 0, step_x = 0, height = 0, width = 0;
   static void get(const void* context, int64_t first, int64_t count, const std::byte** out) {
     const Windows& w = *static_cast<const Windows*>(context);
-    int64_t x = first % w.width, y = first / w.width;
-    for (int64_t i = 0; i < count; ++i) {
+    for_windows(w.height, w.width, first, count, [&](int64_t i, int64_t, int64_t y, int64_t x) {
       out[i] = reinterpret_cast<const std::byte*>(w.data + y * w.step_y + x * w.step_x);
-      if (++x < w.width) continue;
-      x = 0;
-      ++y;
-    }
+    });
   }
 };
 
@@ -274,7 +240,7 @@ Status run_dense(KernelContext& context, const QConv& conv, DType dtype, const I
   p.store = Target::store;
   p.work = static_cast<const WorkBuffers*>(conv.work.get());
   for (int64_t g = 0; g < conv.groups; ++g) {
-    const Windows windows{image.x + g * inner, conv.stride[0] * image.row, conv.stride[1] * conv.channels, image.width};
+    const Windows windows{image.x + g * inner, conv.stride[0] * image.row, conv.stride[1] * conv.channels, image.height, image.width};
     const Target target{&conv, &image, g * (conv.out_channels / conv.groups)};
     p.context = &windows;
     p.store_context = &target;
@@ -362,15 +328,12 @@ void depthwise_pixels(const QConv& conv, const Image& image, int64_t first, int6
 }
 
 size_t line(int64_t count, size_t bytes) { return align_up(static_cast<size_t>(std::max<int64_t>(count, 0)) * bytes, uint64_t{64}); }
-int64_t padded_elements(const Tensor& x, const int64_t* padding) {
-  return (std::max<int64_t>(x.size(2), 0) + 2 * padding[0]) * (std::max<int64_t>(x.size(3), 0) + 2 * padding[1]) * std::max<int64_t>(x.size(1), 0);
-}
 
 size_t workspace(std::span<Value* const> args) {
   QConv conv;
   const Tensor &x = args[kX]->tensor, &out = args[kOut]->tensor;
   if (x.rank() != 4 || out.rank() != 4 || !read_conv(args, &conv).ok()) return 0;
-  return line(padded_elements(x, conv.padding), 1) + 2 * line(out.numel(), sizeof(float));
+  return line(conv.padded_elements(x), 1) + 2 * line(out.numel(), sizeof(float));
 }
 
 Status run_image(KernelContext& context, const QConv& conv, DType dtype, const Image& image) {
@@ -397,7 +360,7 @@ Status qconv2d_out(KernelContext& context, const Tensor& x, const Tensor&, const
   PTERON_TRY(resize(out, sizes));
   if (out.numel() == 0) return ok_status();
   auto* padded = reinterpret_cast<uint8_t*>(context.scratch.data());
-  std::byte* made = context.scratch.data() + line(padded_elements(x, conv.padding), 1);
+  std::byte* made = context.scratch.data() + line(conv.padded_elements(x), 1);
   std::byte* copy = made + line(out.numel(), sizeof(float));
   const int64_t strides[4] = {conv.out_channels * image.height * image.width, 1, image.width * conv.out_channels, conv.out_channels};
   const auto images_at = [&](DType dtype, std::byte* at) {
@@ -412,14 +375,14 @@ Status qconv2d_out(KernelContext& context, const Tensor& x, const Tensor&, const
     }
     image.residual_dtype = residual->dtype();
     added = residual->as<std::byte>();
-    if (!dense_channels_last(*residual)) {
+    if (!is_dense_channels_last(*residual)) {
       PTERON_TRY(ops::copy_tensor(context, residual->view, images_at(residual->dtype(), copy)));
       added = copy;
     }
   }
-  const bool direct = dense_channels_last(out);
+  const bool direct = is_dense_channels_last(out);
   std::byte* result = direct ? out.as<std::byte>() : made;
-  const bool in_place = conv.padding[0] == 0 && conv.padding[1] == 0 && dense_channels_last(x);
+  const bool in_place = conv.padding[0] == 0 && conv.padding[1] == 0 && is_dense_channels_last(x);
   const int64_t elements = conv.out_channels * image.height * image.width;
   for (int64_t n = 0; n < x.size(0); ++n) {
     if (in_place) {
