@@ -2,6 +2,7 @@
 // block. The compiler's half is op.cpp.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "ops/slices.h"
 
@@ -76,29 +77,52 @@ size_t workspace(std::span<runtime::Value* const> args) {
 
 constexpr int64_t kColumns = 16;  // rows of b that one row of a meets at once
 
+/// 32 bytes of numbers. Spelled out, since g++ unrolls a loop over so few columns before it looks for vectors.
+template <typename P>
+struct Lanes {
+  static constexpr int64_t kCount = 32 / static_cast<int64_t>(sizeof(P));
+  typedef P Vector __attribute__((vector_size(32)));
+};
+
+/// Adds |x - b| to `into` as the kind says.
+template <Kind kKind, typename V, typename P>
+inline void fold_lanes(V& into, const V& b, P x, P p) {
+  const V d = x - b;
+  if constexpr (kKind == Kind::kTwo) {
+    into += d * d;
+    return;
+  }
+  const V size = d < 0 ? -d : d;
+  if constexpr (kKind == Kind::kZero) into += d != 0 ? V{} + 1 : V{};
+  if constexpr (kKind == Kind::kOne) into += size;
+  if constexpr (kKind == Kind::kMax) into = (size > into) | (size != size) ? size : into;
+  if constexpr (kKind == Kind::kPower) {
+    for (int64_t j = 0; j < Lanes<P>::kCount; ++j) into[j] += std::pow(size[j], p);
+  }
+}
+
 /// Distances of one row to kColumns others that lie side by side.
 template <typename P, Kind kKind>
 void block_distances(const P* a, const P* turned, int64_t n, P p, double* totals) {
+  using V = typename Lanes<P>::Vector;
+  constexpr int64_t kLanes = Lanes<P>::kCount, kVectors = kColumns / kLanes;
   for (int64_t from = 0; from < n; from += kRowBlock) {
-    P acc[kColumns] = {};
+    V acc[kVectors] = {};
     for (int64_t k = from; k < std::min(n, from + kRowBlock); ++k) {
-      const P x = a[k];
-      const P* b = turned + k * kColumns;
-      for (int64_t j = 0; j < kColumns; ++j) {
-        const P d = std::fabs(x - b[j]);
-        if constexpr (kKind == Kind::kZero) acc[j] += d != P(0) ? P(1) : P(0);
-        if constexpr (kKind == Kind::kOne) acc[j] += d;
-        if constexpr (kKind == Kind::kTwo) acc[j] += d * d;
-        if constexpr (kKind == Kind::kMax) acc[j] = d > acc[j] || d != d ? d : acc[j];
-        if constexpr (kKind == Kind::kPower) acc[j] += std::pow(d, p);
+      for (int64_t v = 0; v < kVectors; ++v) {
+        V b;
+        std::memcpy(&b, turned + k * kColumns + v * kLanes, sizeof b);
+        fold_lanes<kKind>(acc[v], b, a[k], p);
       }
     }
+    P parts[kColumns];
+    std::memcpy(parts, acc, sizeof parts);
     for (int64_t j = 0; j < kColumns; ++j) {
+      const auto part = static_cast<double>(parts[j]);
       if constexpr (kKind == Kind::kMax) {
-        const double part = acc[j];
         totals[j] = part > totals[j] || part != part ? part : totals[j];
       } else {
-        totals[j] += static_cast<double>(acc[j]);
+        totals[j] += part;
       }
     }
   }
@@ -137,6 +161,7 @@ Status cdist_part(KernelContext& c, const Tensor& a, const Tensor& b, double p, 
   const int64_t lanes = rows * units * kColumns * std::max<int64_t>(n, 1) < kGrainElems ? 1 : scratch_lanes(units);
   P* scratch = reinterpret_cast<P*>(c.scratch.data());
   const auto fold = block_fn<P>(p);
+  const bool direct = dtype_size(out.dtype()) == sizeof(P) && out.stride(r - 1) == 1;
   c.pool->parallel_for(lanes, 1, [&](int64_t first, int64_t last) {
     for (int64_t lane = first; lane < last; ++lane) {
       P* turned = scratch + lane * (kColumns + 1) * n;  // rows of b side by side: [n, kColumns]
@@ -153,7 +178,12 @@ Status cdist_part(KernelContext& c, const Tensor& a, const Tensor& b, double p, 
           const P* row = load_a(a.view.data, at.in() + i * stride_of(a, 2), a.stride(a.rank() - 1), n, buffer);
           double totals[kColumns] = {};
           fold(row, turned, n, static_cast<P>(p), totals);
-          for (int64_t j = 0; j < count; ++j) store(out.view.data, at.out(0) + i * out.stride(r - 2) + (from + j) * out.stride(r - 1), totals[j]);
+          const int64_t to = at.out(0) + i * out.stride(r - 2) + from * out.stride(r - 1);
+          if (direct) {
+            for (int64_t j = 0; j < count; ++j) out.as<P>()[to + j] = static_cast<P>(totals[j]);
+          } else {
+            for (int64_t j = 0; j < count; ++j) store(out.view.data, to + j * out.stride(r - 1), totals[j]);
+          }
         }
       }
     }

@@ -101,7 +101,7 @@ struct Int8 {
 }  // namespace avx512
 HWY_POP_ATTRIBUTES
 
-HWY_PUSH_ATTRIBUTES("avx2,fma,bmi,bmi2,amx-tile,amx-int8,amx-bf16")
+HWY_PUSH_ATTRIBUTES("avx2,fma,bmi,bmi2")  // with the AMX units named clang 16 crashes; assembly needs no leave
 namespace amx {
 namespace {
 
