@@ -1,6 +1,7 @@
 // Command line parsing: the one file that knows CLI11 (and has exceptions on). Verbs stay plain tables.
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 

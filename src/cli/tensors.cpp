@@ -1,6 +1,7 @@
 // Tensor files for methods.
 #include "cli/tensors.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>

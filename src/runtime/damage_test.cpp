@@ -1,5 +1,6 @@
 // Damaged programs: every bit of small files flipped and every length cut, read from heap buffers of exactly the file's size, loaded and run.
 // Under the sanitizers this shows that no file from outside makes the runtime read or write where it must not.
+#include <algorithm>
 #include <memory>
 
 #include "format/meta.h"

@@ -1,6 +1,7 @@
 // Two-operand kernels and the tile engine: integer and NaN rules against numbers of PyTorch 2.13, any strides against the definition.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>

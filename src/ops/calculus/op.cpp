@@ -1,5 +1,6 @@
 // diff, gradient, trapezoid and cumulative_trapezoid, cov, corrcoef: composites of slices and sums. No kernels of their own.
 // Tests: test.cpp.
+#include <algorithm>
 #include <span>
 
 #include "ops/compose.h"

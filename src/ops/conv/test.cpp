@@ -1,6 +1,7 @@
 // Convolution kernels against the definition, over random shapes, layouts, groups, dilations, transposed or not.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>

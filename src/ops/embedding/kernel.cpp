@@ -1,4 +1,5 @@
 // embedding (rows by index), and the bag forms (sum, mean, max over runs of rows; float accumulation).
+#include <algorithm>
 #include <cmath>
 #include <limits>
 

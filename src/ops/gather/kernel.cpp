@@ -1,5 +1,6 @@
 // gather and the scatter family. Rows of the index are walked; scatters run in order, so that the last of equal indices stays.
 // Reductions of half and bfloat16 accumulate in float in scratch and are rounded once, as ATen does.
+#include <algorithm>
 #include <limits>
 
 #include "ops/copy.h"

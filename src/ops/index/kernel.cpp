@@ -1,4 +1,6 @@
 // index and index_put: several index tensors or masks, broadcast, negative values. Indexing along one dim is in kernel_dim.cpp.
+#include <algorithm>
+
 #include "ops/copy.h"
 #include "ops/element.h"
 #include "ops/index/kernels_dim.h"

@@ -1,4 +1,5 @@
 // Indexing along one dim: index_select, index_add, index_copy, index_fill, index_reduce; of the flattened tensor: take, put.
+#include <algorithm>
 #include <limits>
 
 #include "ops/element.h"

@@ -1,6 +1,7 @@
 // Reading index tensors in kernels: values of any integer dtype, bounds, negative values. Used by the indexing rooms.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 

@@ -1,5 +1,6 @@
 // Kernels of native_layer_norm, native_group_norm and the RMS norms: moments of a row with float lanes and double totals, then one pass
 // that scales and shifts. The compiler's half is op.cpp; batch and instance norms are in batch_norm/.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>

@@ -1,4 +1,6 @@
 // Matrix products for the compiler: inference, and decomposition of the composite ones to mm, bmm and addmm. einsum: op_einsum.cpp.
+#include <algorithm>
+
 #include "base/str_cat.h"
 #include "ops/compose.h"
 #include "ops/matmul/rows.h"

@@ -1,4 +1,6 @@
 // einsum: the equation is parsed to one label per dim, operands are multiplied pairwise as batched matrix products.
+#include <algorithm>
+
 #include "base/str_cat.h"
 #include "ops/matmul/rows.h"
 

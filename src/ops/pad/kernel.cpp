@@ -1,4 +1,6 @@
 // Padding kernels. All move bytes; reflection and replication map every output position of the padded dims to an input position.
+#include <algorithm>
+
 #include "ops/element.h"
 #include "ops/kernels.h"
 #include "ops/view/run.h"

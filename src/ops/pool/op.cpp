@@ -1,4 +1,6 @@
 // Pools for the compiler. One-dimensional forms decompose to two-dimensional ones with a height of 1.
+#include <algorithm>
+
 #include "base/str_cat.h"
 #include "ops/compose.h"
 #include "ops/pool/portable.h"

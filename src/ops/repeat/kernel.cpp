@@ -1,4 +1,6 @@
 // repeat, repeat_interleave, roll and flip. All move bytes; repeat and roll are strided copies of parts.
+#include <algorithm>
+
 #include "ops/kernels.h"
 #include "ops/view/run.h"
 #include "ops/walk.h"

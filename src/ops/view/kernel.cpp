@@ -1,4 +1,5 @@
 // Copying kernels of the view ops: a layout of the input, then one strided copy. Alias-only execution needs none of them.
+#include <algorithm>
 #include <cstring>
 
 #include "ops/kernels.h"

@@ -1,6 +1,8 @@
 // Runtime half of the view rules: copies out of a layout of a tensor. Included by kernel*.cpp of the rooms that move data.
 #pragma once
 
+#include <algorithm>
+
 #include "ops/copy.h"
 #include "ops/view/shape.h"
 #include "runtime/kernel.h"

@@ -83,7 +83,9 @@ struct Bf16 {
   static Vec weights(const std::byte* from, int) { return _mm512_loadu_si512(from); }
   static Vec broadcast(const std::byte* from) { return _mm512_set1_epi32(*reinterpret_cast<const Bits*>(from)); }
   static Vec add(Vec acc, Vec x, Vec w) {
-    return _mm512_castps_si512(_mm512_dpbf16_ps(_mm512_castsi512_ps(acc), reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(w)));
+    // Not the intrinsic: clang 16 crashes on vectors of bfloat16 (its pass VectorCombine).
+    asm("vdpbf16ps %2, %1, %0" : "+v"(acc) : "v"(x), "v"(w));
+    return acc;
   }
 };
 
@@ -101,7 +103,7 @@ struct Int8 {
 }  // namespace avx512
 HWY_POP_ATTRIBUTES
 
-HWY_PUSH_ATTRIBUTES("avx2,fma,bmi,bmi2")  // with the AMX units named clang 16 crashes; assembly needs no leave
+HWY_PUSH_ATTRIBUTES("avx2,fma,bmi,bmi2,amx-tile,amx-int8,amx-bf16")
 namespace amx {
 namespace {
 

@@ -2,6 +2,7 @@
 // requantization; and arguments that a damaged payload might have.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <deque>
 #include <optional>

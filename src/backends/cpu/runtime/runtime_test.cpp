@@ -1,6 +1,7 @@
 // The engine's kernels against plain loops: odd sizes, strides, padding, groups, layouts, activations; and what they refuse.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
