@@ -33,9 +33,7 @@ bool has_tiles() {
 }
 
 Units find_units(Units cap) {
-  const bool avx512 = __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
-                      __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512cd") != 0 && __builtin_cpu_supports("bmi2") != 0;
-  if (!avx512 || cap < Units::kAvx512) return Units::kAvx2;
+  if (!has_avx512() || cap < Units::kAvx512) return Units::kAvx2;
   if (__builtin_cpu_supports("avx512vnni") == 0 || cap < Units::kAvx512Vnni) return Units::kAvx512;
   if (__builtin_cpu_supports("avx512bf16") == 0 || cap < Units::kAvx512Bf16) return Units::kAvx512Vnni;
   if (cap < Units::kAmx || !has_tiles()) return Units::kAvx512Bf16;

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <memory>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -33,8 +32,7 @@ class PayloadCheck {
   void work();
 
   const ZipFile& zip_;
-  std::vector<std::pair<const ZipEntry*, std::string>> entries_;
-  std::unordered_set<const ZipEntry*> known_;
+  std::vector<std::pair<const ZipEntry*, std::string>> entries_;  ///< after start() by place, each once
   std::vector<Status> found_;  ///< as many as entries; each written by one thread
   std::atomic<size_t> next_{0};
   std::unique_ptr<Background> beside_;  ///< last: ends before what it uses

@@ -5,27 +5,15 @@
 
 #include <hwy/highway.h>
 
+#include "base/processor.h"
+
 #if HWY_ARCH_X86 && HWY_STATIC_TARGET > HWY_AVX2
 #error "the baseline is AVX2: the target lacks pteron_use_highway()"
 #endif
 
-namespace pteron::ops {
-
-/// What the compiler may use in the AVX-512 versions (hwy/set_macros-inl.h).
-inline bool has_avx512() {
-#if HWY_ARCH_X86
-  return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
-         __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512cd") != 0 && __builtin_cpu_supports("bmi2") != 0;
-#else
-  return false;
-#endif
-}
-
-}  // namespace pteron::ops
-
 /// Calls f(), a function of the namespace around HWY_NAMESPACE.
 #if HWY_ARCH_X86 && (HWY_TARGETS & HWY_AVX3) != 0 && HWY_STATIC_TARGET != HWY_AVX3
-#define PTERON_HWY_CALL(f) (pteron::ops::has_avx512() ? N_AVX3::f() : HWY_STATIC_DISPATCH(f)())
+#define PTERON_HWY_CALL(f) (pteron::has_avx512() ? N_AVX3::f() : HWY_STATIC_DISPATCH(f)())
 #else
 #define PTERON_HWY_CALL(f) HWY_STATIC_DISPATCH(f)()
 #endif

@@ -1,6 +1,7 @@
 // What both halves of the CPU engine must agree on.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 namespace pteron::cpu {
@@ -9,5 +10,7 @@ inline constexpr std::string_view kBackendId = "PteronCpuBackend";
 /// Compile spec with one byte, the version of the payload's operators.
 inline constexpr std::string_view kVersionKey = "version";
 inline constexpr unsigned char kVersion = 1;
+/// Most taps of a convolution's kernel.
+inline constexpr int64_t kMaxTaps = 256;
 
 }  // namespace pteron::cpu

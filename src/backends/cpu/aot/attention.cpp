@@ -55,12 +55,9 @@ class AttentionMatcher {
  private:
   const TensorType& type(ValueId id) const { return graph_[id].type; }
   bool is_float(ValueId id) const { return graph_[id].kind == ir::ValueKind::kTensor && type(id).dtype == DType::kFloat32; }
-  const Node* producer(ValueId id) const { return id.valid() && graph_[id].producer.valid() ? &graph_[graph_[id].producer] : nullptr; }
+  const Node* producer(ValueId id) const { return producer_of(graph_, id); }
   /// The node that makes `id` if it is `op`.
-  const Node* made_by(ValueId id, std::string_view op) const {
-    const Node* node = producer(id);
-    return node != nullptr && node->op->name == op ? node : nullptr;
-  }
+  const Node* made_by(ValueId id, std::string_view op) const { return cpu::made_by(graph_, id, op); }
   bool is_used_once(ValueId id) const { return id.index < uses_.size() && uses_[id.index] == 1; }
   static ValueId first_of(const Node& node) {
     const auto* id = std::get_if<ValueId>(&node.args[0]);

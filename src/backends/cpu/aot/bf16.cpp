@@ -1,13 +1,13 @@
 // Products and convolutions in bfloat16: those in float32 if the program is compiled for that precision, and those that the archive has in
 // bfloat16. Weights become constants in the order that the kernels read; sums, bias, residual and activation are float32.
-#include <cstring>
 #include <limits>
 #include <string>
 #include <unordered_map>
 
+#include "backends/cpu/aot/nodes.h"
 #include "backends/cpu/aot/rewrites.h"
+#include "backends/cpu/payload.h"
 #include "ir/builder.h"
-#include "tensor/half.h"
 
 namespace pteron::cpu {
 namespace {
@@ -25,42 +25,8 @@ using ir::ValueId;
 
 constexpr std::string_view kLinearBf16 = "pteron_cpu::linear_bf16";
 constexpr std::string_view kConvBf16 = "pteron_cpu::conv2d_bf16";
-constexpr int64_t kMaxBf16Taps = 256;
 /// Below these sizes whole panels and chunks of the depth are mostly padding.
 constexpr int64_t kLeastColumns = 8, kLeastDepth = 16;
-
-/// Elements of `from` with its dims in another order, as `to` (float32 or bfloat16), row-major.
-Result<Buffer> converted(const Constant& from, const std::vector<size_t>& order, DType to) {
-  Buffer made;
-  const std::byte* data = from.data;
-  std::vector<int64_t> strides = from.strides;
-  if (data == nullptr) {
-    PTERON_ASSIGN(made, from.lazy());
-    data = made.data();
-    int64_t step = 1;
-    for (size_t d = from.sizes.size(); d-- > 0; step *= from.sizes[d]) strides[d] = step;
-  }
-  PTERON_ASSIGN(Buffer out, Buffer::create(static_cast<uint64_t>(from.numel()) * dtype_size(to)));
-  const auto* floats = reinterpret_cast<const float*>(data);
-  const auto* halves = reinterpret_cast<const uint16_t*>(data);
-  std::vector<int64_t> index(order.size(), 0);
-  int64_t at = 0;
-  for (int64_t i = 0; i < from.numel(); ++i) {
-    const float value = from.dtype == DType::kFloat32 ? floats[at] : bfloat16_bits_to_float(halves[at]);
-    if (to == DType::kFloat32) {
-      reinterpret_cast<float*>(out.data())[i] = value;
-    } else {
-      reinterpret_cast<uint16_t*>(out.data())[i] = from.dtype == DType::kFloat32 ? float_to_bfloat16_bits(value) : halves[at];
-    }
-    for (size_t d = order.size(); d-- > 0;) {
-      at += strides[order[d]];
-      if (++index[d] < from.sizes[order[d]]) break;
-      at -= index[d] * strides[order[d]];
-      index[d] = 0;
-    }
-  }
-  return out;
-}
 
 class Narrower {
  public:
@@ -81,13 +47,6 @@ class Narrower {
   }
 
  private:
-  const Constant* constant(ValueId id, DType dtype, size_t rank) const {
-    if (!id.valid() || !graph_[id].constant.valid()) return nullptr;
-    const Constant& c = (*graph_.program)[graph_[id].constant];
-    const bool known = !c.mutable_elsewhere && (c.data != nullptr || c.lazy);
-    return known && c.dtype == dtype && c.sizes.size() == rank && c.numel() > 0 ? &c : nullptr;
-  }
-
   /// The constant of `id` with dims in `order`; made once for each.
   ValueId convert(ValueId id, std::vector<size_t> order, DType to) {
     const ir::ConstantId source = graph_[id].constant;
@@ -95,21 +54,14 @@ class Narrower {
     for (const size_t d : order) key += std::to_string(d);
     const auto known = made_.find(key);
     if (known != made_.end()) return known->second;
-    const Constant from = (*graph_.program)[source];
-    Constant c;
+    const Constant& from = (*graph_.program)[source];
+    Constant c = reordered(from, std::move(order), to);
     c.name = from.name + (to == DType::kFloat32 ? ".float32" : ".bfloat16");
-    c.dtype = to;
-    for (const size_t d : order) c.sizes.push_back(from.sizes[d]);
-    c.strides.resize(c.sizes.size());
-    int64_t step = 1;
-    for (size_t d = c.sizes.size(); d-- > 0; step *= c.sizes[d]) c.strides[d] = step;
-    c.lazy = [from, order, to] { return converted(from, order, to); };
-    const std::string name = c.name;
-    return made_[key] = graph_.add_constant(graph_.program->add(std::move(c)), name);
+    return made_[key] = add_constant(graph_, std::move(c));
   }
 
   ValueId fused_linear(Builder& b, const NodeView& node) {
-    const Constant* w = constant(node.value("weight"), DType::kFloat32, 2);
+    const Constant* w = weight_of(graph_, node.value("weight"), DType::kFloat32, 2);
     if (w == nullptr || w->sizes[0] < kLeastColumns || w->sizes[1] < kLeastDepth) return {};
     std::vector<Arg> args(node.args().begin(), node.args().end());
     args[1] = convert(node.value("weight"), {0, 1}, DType::kBFloat16);
@@ -119,11 +71,11 @@ class Narrower {
 
   static bool pays(const Constant& w, int64_t groups) {
     const int64_t depth = w.sizes[1] * w.sizes[2] * w.sizes[3];
-    return w.sizes[0] / groups >= kLeastColumns && depth >= kLeastDepth && w.sizes[2] * w.sizes[3] <= kMaxBf16Taps && !(groups > 1 && w.sizes[1] < kLeastColumns);
+    return w.sizes[0] / groups >= kLeastColumns && depth >= kLeastDepth && w.sizes[2] * w.sizes[3] <= kMaxTaps && !(groups > 1 && w.sizes[1] < kLeastColumns);
   }
 
   ValueId fused_conv(Builder& b, const NodeView& node) {
-    const Constant* w = constant(node.value("weight"), DType::kFloat32, 4);
+    const Constant* w = weight_of(graph_, node.value("weight"), DType::kFloat32, 4);
     if (w == nullptr || !pays(*w, node.integer("groups"))) return {};
     std::vector<Arg> args(node.args().begin(), node.args().end());
     args[1] = convert(node.value("weight"), {0, 2, 3, 1}, DType::kBFloat16);
@@ -135,20 +87,19 @@ class Narrower {
   bool bias_of(ValueId id, int64_t count, Arg* out) {
     *out = std::monostate();
     if (!id.valid()) return true;
-    const Constant* c = constant(id, DType::kBFloat16, 1);
+    const Constant* c = weight_of(graph_, id, DType::kBFloat16, 1);
     if (c == nullptr || c->sizes[0] != count) return false;
     *out = convert(id, {0}, DType::kFloat32);
     return true;
   }
 
-  static bool is_one(const NodeView& node, std::string_view name) { return ir::is_number(node.expr(name)) && ir::number_of(node.expr(name)) == 1; }
   static Expr bound(Builder& b, double sign) { return b.floating(sign * std::numeric_limits<double>::infinity()); }
 
   ValueId half_linear(Builder& b, const NodeView& node) {
     const bool turned = node.op().name != "aten::linear", sum = node.op().name == "aten::addmm";
     const ValueId x = node.value(!turned ? "input" : sum ? "mat1" : "self"), weight = node.value(!turned ? "weight" : "mat2");
     const ValueId bias = !turned ? node.value("bias") : sum ? node.value("self") : ValueId();
-    const Constant* w = constant(weight, DType::kBFloat16, 2);
+    const Constant* w = weight_of(graph_, weight, DType::kBFloat16, 2);
     if (w == nullptr || graph_[x].type.dtype != DType::kBFloat16 || graph_[x].type.rank() < 1) return {};
     const int64_t columns = w->sizes[turned ? 1 : 0], depth = w->sizes[turned ? 0 : 1];
     if (columns < kLeastColumns || depth < kLeastDepth || (sum && (!is_one(node, "alpha") || !is_one(node, "beta")))) return {};
@@ -160,18 +111,14 @@ class Narrower {
 
   ValueId half_conv(Builder& b, const NodeView& node) {
     const ValueId x = node.value("input"), weight = node.value("weight");
-    const Constant* w = constant(weight, DType::kBFloat16, 4);
+    const Constant* w = weight_of(graph_, weight, DType::kBFloat16, 4);
     if (w == nullptr || graph_[x].type.dtype != DType::kBFloat16 || graph_[x].type.rank() != 4 || node.boolean("transposed")) return {};
     const int64_t groups = node.integer("groups");
     if (!pays(*w, groups) || !node.all_const("stride") || !node.all_const("padding") || !node.all_const("dilation")) return {};
     Arg bias;
     if (!bias_of(node.value("bias"), w->sizes[0], &bias)) return {};
-    const auto pair = [](std::vector<Expr> list) {
-      if (list.size() == 1) list.push_back(list[0]);
-      return list;
-    };
-    return b.op(kConvBf16, {x, convert(weight, {0, 2, 3, 1}, DType::kBFloat16), bias, std::monostate(), pair(node.exprs("stride")), pair(node.exprs("padding")),
-                        pair(node.exprs("dilation")), Expr(groups), std::string("none"), bound(b, -1), bound(b, 1), DType::kBFloat16});
+    return b.op(kConvBf16, {x, convert(weight, {0, 2, 3, 1}, DType::kBFloat16), bias, std::monostate(), pair_of(node.exprs("stride")), pair_of(node.exprs("padding")),
+                        pair_of(node.exprs("dilation")), Expr(groups), std::string("none"), bound(b, -1), bound(b, 1), DType::kBFloat16});
   }
 
   Graph& graph_;

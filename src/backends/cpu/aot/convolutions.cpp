@@ -1,8 +1,5 @@
 // Convolutions in other forms than the engine's: those of lines become ones of images of height 1, transposed ones whose windows do not overlap
 // become a product and a permutation. Padding by nothing goes. Runs before fuse().
-#include <array>
-#include <cstring>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -23,34 +20,6 @@ using ir::NodeView;
 using ir::Rewrite;
 using ir::TensorType;
 using ir::ValueId;
-
-/// Bytes of a float constant, with `order` of its dims and row-major.
-Result<Buffer> permuted(const Constant& c, const std::array<size_t, 4>& order) {
-  Buffer made_bytes;
-  std::vector<int64_t> strides = c.strides;
-  const float* from = reinterpret_cast<const float*>(c.data);
-  if (c.data == nullptr) {
-    PTERON_ASSIGN(made_bytes, c.lazy());
-    from = reinterpret_cast<const float*>(made_bytes.data());
-    strides.assign(c.sizes.size(), 1);
-    for (size_t d = strides.size() - 1; d-- > 0;) strides[d] = strides[d + 1] * c.sizes[d + 1];
-  }
-  PTERON_ASSIGN(Buffer out, Buffer::create(c.size_bytes()));
-  std::byte* to = out.data();
-  std::array<int64_t, 4> size{}, step{};
-  for (size_t d = 0; d < 4; ++d) {
-    size[d] = c.sizes[order[d]];
-    step[d] = strides[order[d]];
-  }
-  for (int64_t a = 0; a < size[0]; ++a) {
-    for (int64_t b = 0; b < size[1]; ++b) {
-      for (int64_t e = 0; e < size[2]; ++e) {
-        for (int64_t f = 0; f < size[3]; ++f, to += sizeof(float)) std::memcpy(to, from + a * step[0] + b * step[1] + e * step[2] + f * step[3], sizeof(float));
-      }
-    }
-  }
-  return out;
-}
 
 class ConvolutionMatcher {
  public:
@@ -74,18 +43,9 @@ class ConvolutionMatcher {
   }
 
  private:
-  const Constant* weight(ValueId id, size_t rank) const {
-    if (!id.valid() || !graph_[id].constant.valid()) return nullptr;
-    const Constant& c = (*graph_.program)[graph_[id].constant];
-    const bool fits = !c.mutable_elsewhere && c.dtype == DType::kFloat32 && c.sizes.size() == rank && c.numel() > 0 && (c.data != nullptr || c.lazy != nullptr);
-    return fits ? &c : nullptr;
-  }
+  const Constant* weight(ValueId id, size_t rank) const { return weight_of(graph_, id, DType::kFloat32, rank); }
   bool is_float(ValueId id, int rank) const { return graph_[id].type.dtype == DType::kFloat32 && graph_[id].type.rank() == rank; }
   ValueId aten(Builder& b, std::string_view name, std::vector<Arg> args) { return add_node(b, catalog_, name, std::move(args)); }
-  ValueId constant(Constant c) {
-    const std::string name = c.name;
-    return graph_.add_constant(graph_.program->add(std::move(c)), name);
-  }
 
   /// Padding by nothing, which exporters leave behind.
   bool is_empty_pad(const Node& node) const {
@@ -106,7 +66,7 @@ class ConvolutionMatcher {
     const auto pair = [&](std::string_view name, int64_t first) { return std::vector<Expr>{Expr(first), n.exprs(name).at(0)}; };
     const ValueId wide = aten(b, "aten::unsqueeze", {x, Expr(2)});
     if (!wide.valid()) return {};
-    const ValueId made = aten(b, "aten::convolution", {wide, constant(std::move(image)), n.arg("bias"), pair("stride", 1), pair("padding", 0), pair("dilation", 1),
+    const ValueId made = aten(b, "aten::convolution", {wide, add_constant(graph_, std::move(image)), n.arg("bias"), pair("stride", 1), pair("padding", 0), pair("dilation", 1),
                                                        b.boolean(false), std::vector<Expr>{Expr(0), Expr(0)}, n.expr("groups")});
     return made.valid() ? flat(b, made) : ValueId();
   }
@@ -154,12 +114,11 @@ class ConvolutionMatcher {
     if (!all_are(n, "padding", 0) || !all_are(n, "output_padding", 0) || !all_are(n, "dilation", 1)) return {};
     const Constant* shift = bias.valid() ? weight(bias, 1) : nullptr;
     if (bias.valid() && (shift == nullptr || shift->data == nullptr)) return {};
-    Constant rows;
+    Constant rows = reordered(*c, {2, 3, 1, 0}, DType::kFloat32);
     rows.name = c->name + ".rows";
     rows.sizes = {height * width * outputs, inputs};
     rows.strides = {inputs, 1};
-    rows.lazy = [source = *c] { return permuted(source, {2, 3, 1, 0}); };
-    const ValueId product_weight = constant(std::move(rows));
+    const ValueId product_weight = add_constant(graph_, std::move(rows));
     const std::vector<Expr> sizes = graph_[x].type.sizes;
     Arg product_bias = std::monostate();
     if (shift != nullptr) {

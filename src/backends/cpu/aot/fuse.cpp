@@ -6,7 +6,9 @@
 #include <string>
 #include <unordered_map>
 
+#include "backends/cpu/aot/nodes.h"
 #include "backends/cpu/aot/rewrites.h"
+#include "backends/cpu/payload.h"
 #include "ir/builder.h"
 
 namespace pteron::cpu {
@@ -24,8 +26,6 @@ using ir::ValueId;
 
 constexpr std::string_view kLinear = "pteron_cpu::linear";
 constexpr std::string_view kConv = "pteron_cpu::conv2d";
-/// Kernels larger than this go to the general convolution.
-constexpr int64_t kMaxTaps = 256;
 
 struct Activation {
   std::string name = "none";
@@ -36,24 +36,13 @@ struct Activation {
 /// The activation that a node is; nothing for other nodes.
 std::optional<Activation> activation_of(const NodeView& node) {
   const std::string& op = node.op().name;
-  if (op == "aten::relu") return Activation{"clamp", 0.0};
-  if (op == "aten::hardtanh") return Activation{"clamp", node.number("min_val"), node.number("max_val")};
+  if (const std::optional<Bounds> bounds = clamp_bounds(node)) return Activation{"clamp", bounds->low, bounds->high};
   if (op == "aten::gelu") return Activation{node.text("approximate") == "tanh" ? "gelu_tanh" : "gelu"};
   if (op == "aten::silu") return Activation{"silu"};
   if (op == "aten::hardswish") return Activation{"hardswish"};
   if (op == "aten::hardsigmoid") return Activation{"hardsigmoid"};
   if (op == "aten::sigmoid") return Activation{"sigmoid"};
   if (op == "aten::tanh") return Activation{"tanh"};
-  if (op == "aten::clamp") {
-    for (const char* bound : {"min", "max"}) {
-      if (!node.is_none(bound) && !ir::is_number(node.expr(bound))) return std::nullopt;
-    }
-    Activation out{"clamp"};
-    if (!node.is_none("min")) out.low = ir::number_of(node.expr("min"));
-    if (!node.is_none("max")) out.high = ir::number_of(node.expr("max"));
-    // A NaN bound, or bounds the wrong way round, follow rules of their own.
-    return out.low <= out.high ? std::optional(out) : std::nullopt;
-  }
   return std::nullopt;
 }
 
@@ -76,76 +65,59 @@ class Fuser {
   }
 
  private:
-  const ir::Constant* constant(ValueId id) const {
-    if (!id.valid() || !graph_[id].constant.valid()) return nullptr;
-    const ir::Constant& c = (*graph_.program)[graph_[id].constant];
-    return c.mutable_elsewhere ? nullptr : &c;
-  }
   bool is_weight(ValueId id, size_t rank) const {
-    const ir::Constant* c = constant(id);
+    const ir::Constant* c = constant_of(graph_, id);
     return c != nullptr && c->dtype == DType::kFloat32 && c->sizes.size() == rank && c->numel() > 0;
   }
   /// None, or a constant bias for `count` columns.
-  bool is_bias(ValueId id, int64_t count) const { return !id.valid() || (is_weight(id, 1) && constant(id)->sizes[0] == count); }
+  bool is_bias(ValueId id, int64_t count) const { return !id.valid() || (is_weight(id, 1) && constant_of(graph_, id)->sizes[0] == count); }
   bool is_float(ValueId id) const { return graph_[id].type.dtype == DType::kFloat32; }
 
-  static Arg optional(ValueId id) { return id.valid() ? Arg(id) : Arg(std::monostate()); }
-
   ValueId linear(Builder& b, ValueId x, ValueId weight, ValueId bias) {
-    return b.op(kLinear, {x, weight, optional(bias), std::monostate(), std::string("none"), b.floating(-std::numeric_limits<double>::infinity()),
+    return b.op(kLinear, {x, weight, optional_arg(bias), std::monostate(), std::string("none"), b.floating(-std::numeric_limits<double>::infinity()),
                           b.floating(std::numeric_limits<double>::infinity())});
   }
 
   /// A weight [k, n] seen as [n, k].
-  ValueId turned(Builder& b, ValueId weight) {
-    ir::Constant c = *constant(weight);
+  ValueId turned_weight(ValueId weight) {
+    const ir::Constant& c = *constant_of(graph_, weight);
     if (c.data == nullptr) return {};  // bytes that are made later have no second view
-    std::swap(c.sizes[0], c.sizes[1]);
-    std::swap(c.strides[0], c.strides[1]);
-    c.name += ".T";
-    const std::string name = c.name;
-    return b.graph().add_constant(graph_.program->add(std::move(c)), name);
+    return add_constant(graph_, turned(c));
   }
 
   ValueId product(Builder& b, const NodeView& node) {
     const std::string& op = node.op().name;
     if (op == "aten::linear") {
       const ValueId x = node.value("input"), weight = node.value("weight"), bias = node.value("bias");
-      if (!is_weight(weight, 2) || !is_float(x) || graph_[x].type.rank() < 1 || !is_bias(bias, constant(weight)->sizes[0])) return {};
+      if (!is_weight(weight, 2) || !is_float(x) || graph_[x].type.rank() < 1 || !is_bias(bias, constant_of(graph_, weight)->sizes[0])) return {};
       return linear(b, x, weight, bias);
     }
     if (op == "aten::mm" || (op == "aten::matmul" && node.type("other").rank() == 2 && node.type("self").rank() >= 2)) {
       const ValueId x = node.value("self"), weight = node.value(op == "aten::mm" ? "mat2" : "other");
       if (!is_weight(weight, 2) || !is_float(x)) return {};
-      const ValueId columns = turned(b, weight);
+      const ValueId columns = turned_weight(weight);
       return columns.valid() ? linear(b, x, columns, {}) : ValueId();
     }
     if (op == "aten::addmm") {
       const ValueId x = node.value("mat1"), weight = node.value("mat2"), bias = node.value("self");
-      if (!is_weight(weight, 2) || !is_float(x) || !is_bias(bias, constant(weight)->sizes[1]) || !is_one(node, "beta") || !is_one(node, "alpha")) return {};
-      const ValueId columns = turned(b, weight);
+      if (!is_weight(weight, 2) || !is_float(x) || !is_bias(bias, constant_of(graph_, weight)->sizes[1]) || !is_one(node, "beta") || !is_one(node, "alpha")) return {};
+      const ValueId columns = turned_weight(weight);
       return columns.valid() ? linear(b, x, columns, bias) : ValueId();
     }
     return {};
   }
 
-  static bool is_one(const NodeView& node, std::string_view name) { return ir::is_number(node.expr(name)) && ir::number_of(node.expr(name)) == 1; }
-
   ValueId convolution(Builder& b, const NodeView& node) {
     if (node.op().name != "aten::convolution") return {};
     const ValueId x = node.value("input"), weight = node.value("weight"), bias = node.value("bias");
     if (graph_[x].type.rank() != 4 || !is_float(x) || node.boolean("transposed") || !is_weight(weight, 4)) return {};
-    const ir::Constant& w = *constant(weight);
+    const ir::Constant& w = *constant_of(graph_, weight);
     if (!is_bias(bias, w.sizes[0]) || w.sizes[2] * w.sizes[3] > kMaxTaps) return {};
     if (!node.all_const("stride") || !node.all_const("padding") || !node.all_const("dilation")) return {};
     const int64_t groups = node.integer("groups");
     const bool depthwise = groups > 1 && w.sizes[1] == 1 && w.sizes[0] == groups;
     if (groups > 1 && !depthwise && (w.sizes[1] < 4 || w.sizes[0] / groups < 4)) return {};  // narrow groups waste whole panels
-    const auto pair = [](std::vector<Expr> list) {
-      if (list.size() == 1) list.push_back(list[0]);
-      return list;
-    };
-    return b.op(kConv, {x, weight, optional(bias), std::monostate(), pair(node.exprs("stride")), pair(node.exprs("padding")), pair(node.exprs("dilation")),
+    return b.op(kConv, {x, weight, optional_arg(bias), std::monostate(), pair_of(node.exprs("stride")), pair_of(node.exprs("padding")), pair_of(node.exprs("dilation")),
                         Expr(groups), std::string("none"), b.floating(-std::numeric_limits<double>::infinity()),
                         b.floating(std::numeric_limits<double>::infinity())});
   }
@@ -156,10 +128,6 @@ class Fuser {
     const Node& node = graph_[graph_[id].producer];
     if (node.op->name != kLinear && node.op->name != kConv) return nullptr;
     return NodeView(graph_, *node.op, node.args).text("activation") == "none" ? &node : nullptr;
-  }
-
-  static void set(const Node& node, std::vector<Arg>& args, std::string_view name, Arg value) {
-    args[static_cast<size_t>(node.op->schema.find(name))] = std::move(value);
   }
 
   ValueId sum(Builder& b, const NodeView& node, const Node& self) {
@@ -174,7 +142,7 @@ class Fuser {
       if (view.value("residual").valid()) continue;
       if (open->op->name == kConv && view.integer("groups") > 1) continue;
       std::vector<Arg> args = open->args;
-      set(*open, args, "residual", other);
+      set_arg(*open, args, "residual", other);
       return b.op(open->op->name, std::move(args));
     }
     return {};
@@ -186,9 +154,9 @@ class Fuser {
     const Node* open = open_node(node.value("self"));
     if (open == nullptr) return {};
     std::vector<Arg> args = open->args;
-    set(*open, args, "activation", activation->name);
-    set(*open, args, "low", b.floating(activation->low));
-    set(*open, args, "high", b.floating(activation->high));
+    set_arg(*open, args, "activation", activation->name);
+    set_arg(*open, args, "low", b.floating(activation->low));
+    set_arg(*open, args, "high", b.floating(activation->high));
     return b.op(open->op->name, std::move(args));
   }
 

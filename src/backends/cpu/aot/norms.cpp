@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/cpu/aot/nodes.h"
 #include "backends/cpu/aot/rewrites.h"
 #include "ir/builder.h"
 
@@ -43,11 +44,7 @@ class NormMatcher {
   }
 
  private:
-  const Node* made_by(ValueId id, std::string_view op) const {
-    if (!id.valid() || !graph_[id].producer.valid()) return nullptr;
-    const Node& node = graph_[graph_[id].producer];
-    return node.op->name == op ? &node : nullptr;
-  }
+  const Node* made_by(ValueId id, std::string_view op) const { return cpu::made_by(graph_, id, op); }
   NodeView view(const Node& node) const { return {graph_, *node.op, node.args}; }
 
   /// x squared?

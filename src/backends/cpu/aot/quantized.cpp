@@ -11,6 +11,7 @@
 
 #include "backends/cpu/aot/nodes.h"
 #include "backends/cpu/aot/rewrites.h"
+#include "backends/cpu/payload.h"
 #include "ir/builder.h"
 #include "tensor/dtype.h"
 
@@ -33,9 +34,7 @@ constexpr std::string_view kQLinear = "pteron_cpu::qlinear";
 constexpr std::string_view kQConv = "pteron_cpu::qconv2d";
 constexpr std::string_view kQuantize = "pteron::quantize";
 constexpr std::string_view kDequantize = "pteron::dequantize";
-constexpr int64_t kMaxKernelTaps = 256;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 
 /// Calls fn(value) for every element of a constant of integers or floats that has bytes; false if there is none such, or fn says so.
 template <typename Fn>
@@ -126,8 +125,7 @@ class QuantizedMatcher {
     const ValueId made = translate(b, id);
     if (!made.valid() || !b.status().ok()) return Rewrite::kKeep;
     if (graph_[made].type.sizes != type.sizes || graph_[made].type.dtype != type.dtype) return Rewrite::kKeep;
-    if (made.index >= uses_.size()) uses_.resize(made.index + 1, 0);
-    uses_[made.index] += count;
+    note(made, uses(made) + count);
     replacements.assign(outputs, ValueId());
     replacements[0] = made;
     return Rewrite::kReplace;
@@ -146,21 +144,13 @@ class QuantizedMatcher {
     if (name == "aten::embedding") return embedding(b, n);
     if (name == "aten::mul.Tensor") return scaled(b, n);
     if (name == "aten::add.Tensor") return added(b, n, graph_[node.outputs[0]].type);
-    if (name == "aten::relu" || name == "aten::hardtanh" || name == "aten::clamp") return activated(b, n, name);
+    if (name == "aten::relu" || name == "aten::hardtanh" || name == "aten::clamp") return activated(b, n);
     return moved(b, node, n, name);
   }
 
   uint32_t uses(ValueId id) const { return id.index < uses_.size() ? uses_[id.index] : 0; }
-  const Constant* constant(ValueId id) const {
-    if (!id.valid() || !graph_[id].constant.valid()) return nullptr;
-    const Constant& c = (*graph_.program)[graph_[id].constant];
-    return c.mutable_elsewhere ? nullptr : &c;
-  }
-  const Node* producer(ValueId id, std::string_view name) const {
-    if (!id.valid() || !graph_[id].producer.valid()) return nullptr;
-    const Node& node = graph_[graph_[id].producer];
-    return node.op->name == name ? &node : nullptr;
-  }
+  const Constant* constant(ValueId id) const { return constant_of(graph_, id); }
+  const Node* producer(ValueId id, std::string_view name) const { return made_by(graph_, id, name); }
   std::optional<double> scalar(ValueId id) const {
     const Constant* c = constant(id);
     double value = 0;
@@ -219,13 +209,8 @@ class QuantizedMatcher {
     const Constant* c = constant(id);
     return !id.valid() || (c != nullptr && c->dtype == DType::kFloat32 && c->sizes.size() == 1 && c->sizes[0] == count);
   }
-  static Arg optional(ValueId id) { return id.valid() ? Arg(id) : Arg(std::monostate()); }
   ValueId floats(Builder& b, std::vector<int64_t> sizes, const std::vector<float>& values, std::string_view name) {
     return b.constant(DType::kFloat32, std::move(sizes), std::as_bytes(std::span(values)), name);
-  }
-  ValueId add(Constant c) {
-    const std::string name = c.name;
-    return graph_.add_constant(graph_.program->add(std::move(c)), name);
   }
 
   /// The weight as the product's operand; *bits says how it is stored.
@@ -234,14 +219,14 @@ class QuantizedMatcher {
     const bool even = c.sizes[1] % 2 == 0 && c.sizes[1] / w.groups % 2 == 0;
     const bool nibbles = even && each_element(c, [](double v) { return v >= -8 && v <= 7; });
     *bits = nibbles ? 4 : 8;
-    if (!nibbles) return add(c);
+    if (!nibbles) return add_constant(graph_, c);
     Constant packed;
     packed.name = c.name + ".packed4";
     packed.dtype = DType::kUInt8;
     packed.sizes = {c.sizes[0], c.sizes[1] / 2};
     packed.strides = {c.sizes[1] / 2, 1};
     packed.lazy = [source = c] { return pack_nibbles(source); };
-    return add(std::move(packed));
+    return add_constant(graph_, std::move(packed));
   }
 
   std::vector<Arg> open_end(Builder& b) {
@@ -252,7 +237,7 @@ class QuantizedMatcher {
     int64_t bits = 8;
     const int64_t rows = w.bytes->sizes[0];
     const ValueId bytes = operand(w, &bits);
-    std::vector<Arg> args{x, optional(x_scale), optional(x_zero), bytes, floats(b, {rows, w.groups}, w.scales, "scales"), optional(bias), std::monostate(), Expr(bits),
+    std::vector<Arg> args{x, optional_arg(x_scale), optional_arg(x_zero), bytes, floats(b, {rows, w.groups}, w.scales, "scales"), optional_arg(bias), std::monostate(), Expr(bits),
                           b.floating(1), Expr(0)};
     for (Arg& arg : open_end(b)) args.push_back(std::move(arg));
     return b.op(kQLinear, std::move(args));
@@ -299,22 +284,16 @@ class QuantizedMatcher {
     return linear_of(b, x, rows, with_bias ? n.value("self") : ValueId());
   }
 
-  static bool is_one(const NodeView& n, std::string_view name) { return ir::is_number(n.expr(name)) && ir::number_of(n.expr(name)) == 1; }
-
   ValueId convolution(Builder& b, const NodeView& n) {
     const ValueId bias = n.value("bias");
     const std::optional<Dequantized> x = dequantized(n.value("input"));
     if (!x || n.boolean("transposed") || graph_[x->x].type.rank() != 4 || !is_byte(graph_[x->x].type.dtype)) return {};
     const std::optional<Scalars> in = scalars(x->scale, x->zero);
     const std::optional<Weight> w = weight(n.value("weight"), 4);
-    if (!in || !w || !is_bias(bias, w->bytes->sizes[0]) || w->bytes->sizes[2] * w->bytes->sizes[3] > kMaxKernelTaps) return {};
+    if (!in || !w || !is_bias(bias, w->bytes->sizes[0]) || w->bytes->sizes[2] * w->bytes->sizes[3] > kMaxTaps) return {};
     if (!n.all_const("stride") || !n.all_const("padding") || !n.all_const("dilation") || !n.expr("groups").is_const()) return {};
-    const auto pair = [](std::vector<Expr> list) {
-      if (list.size() == 1) list.push_back(list[0]);
-      return list;
-    };
-    std::vector<Arg> args{x->x, add(*w->bytes), floats(b, {w->bytes->sizes[0]}, w->scales, "scales"), optional(bias), std::monostate(), b.floating(in->scale), Expr(in->zero),
-                          b.floating(1), Expr(0), pair(n.exprs("stride")), pair(n.exprs("padding")), pair(n.exprs("dilation")), n.expr("groups")};
+    std::vector<Arg> args{x->x, add_constant(graph_, *w->bytes), floats(b, {w->bytes->sizes[0]}, w->scales, "scales"), optional_arg(bias), std::monostate(), b.floating(in->scale), Expr(in->zero),
+                          b.floating(1), Expr(0), pair_of(n.exprs("stride")), pair_of(n.exprs("padding")), pair_of(n.exprs("dilation")), n.expr("groups")};
     for (Arg& arg : open_end(b)) args.push_back(std::move(arg));
     return b.op(kQConv, std::move(args));
   }
@@ -324,7 +303,7 @@ class QuantizedMatcher {
     const std::optional<Weight> w = weight(n.value("weight"), 2);
     if (!w) return {};
     std::vector<Arg> args(n.args().begin(), n.args().end());
-    args[0] = add(*w->bytes);
+    args[0] = add_constant(graph_, *w->bytes);
     const ValueId rows = add_node(b, catalog_, "aten::embedding", args);
     args[0] = floats(b, {w->bytes->sizes[0], w->groups}, w->scales, "scales");
     const ValueId scales = rows.valid() ? add_node(b, catalog_, "aten::embedding", args) : rows;
@@ -342,11 +321,7 @@ class QuantizedMatcher {
     const ValueId bytes = uncast(id, to);
     const Constant* c = constant(bytes);
     if (c == nullptr || c->data == nullptr || c->dtype != DType::kInt8 || c->sizes.size() != 2 || c->numel() == 0) return std::nullopt;
-    Constant turned = *c;
-    std::swap(turned.sizes[0], turned.sizes[1]);
-    std::swap(turned.strides[0], turned.strides[1]);
-    turned.name += ".T";
-    return turned;
+    return turned(*c);
   }
   /// A constant vector of `count` floats, however many dims of 1 it has in front.
   std::optional<std::vector<float>> vector(ValueId id, int64_t count) const {
@@ -397,7 +372,6 @@ class QuantizedMatcher {
     const NodeView n(graph_, *node.op, node.args);
     return graph_[id].type.dtype == DType::kFloat32 && (with_activation || n.text("activation") == "none") ? &node : nullptr;
   }
-  static void set(const Node& node, std::vector<Arg>& args, std::string_view name, Arg value) { args[static_cast<size_t>(node.op->schema.find(name))] = std::move(value); }
 
   /// A view of [rows, n] that keeps the columns: what is added behind it may be added before.
   const Node* view_of_rows(ValueId id) const {
@@ -406,6 +380,15 @@ class QuantizedMatcher {
     if (view == nullptr) return nullptr;
     const TensorType &from = graph_[std::get<ValueId>(view->args[0])].type, &to = graph_[id].type;
     return from.rank() > 0 && to.rank() > 0 && from.sizes.back() == to.sizes.back() ? view : nullptr;
+  }
+
+  /// `made` seen through the view again, if there is one.
+  ValueId behind_view(Builder& b, const Node* view, ValueId made) {
+    if (view == nullptr || !made.valid()) return made;
+    note(made, 1);
+    std::vector<Arg> args = view->args;
+    args[0] = made;
+    return add_node(b, catalog_, "aten::view", std::move(args));
   }
 
   ValueId added(Builder& b, const NodeView& n, const TensorType& type) {
@@ -430,13 +413,9 @@ class QuantizedMatcher {
     const std::optional<std::vector<float>> values = vector(bias, type.sizes.back().value());
     if (!values || graph_[bias].type.rank() > graph_[sum].type.rank()) return {};
     std::vector<Arg> args = open->args;
-    set(*open, args, "bias", floats(b, {static_cast<int64_t>(values->size())}, *values, "bias"));
+    set_arg(*open, args, "bias", floats(b, {static_cast<int64_t>(values->size())}, *values, "bias"));
     const ValueId made = b.op(kQLinear, std::move(args));
-    if (view == nullptr || !made.valid()) return made;
-    note(made, 1);
-    std::vector<Arg> again = view->args;
-    again[0] = made;
-    return add_node(b, catalog_, "aten::view", std::move(again));
+    return behind_view(b, view, made);
   }
   void note(ValueId id, uint32_t count) {
     if (id.index >= uses_.size()) uses_.resize(id.index + 1, 0);
@@ -452,12 +431,12 @@ class QuantizedMatcher {
     return b.op(open->op->name, std::move(args));
   }
   void set_residual(Builder& b, const Node& open, std::vector<Arg>& args, ValueId other) {
-    set(open, args, "residual", other);
+    set_arg(open, args, "residual", other);
     if (const std::optional<Dequantized> dq = dequantized(other); dq && is_byte(graph_[dq->x].type.dtype)) {
       if (const std::optional<Scalars> in = scalars(dq->scale, dq->zero)) {
-        set(open, args, "residual", dq->x);
-        set(open, args, "residual_scale", b.floating(in->scale));
-        set(open, args, "residual_zero", Expr(in->zero));
+        set_arg(open, args, "residual", dq->x);
+        set_arg(open, args, "residual_scale", b.floating(in->scale));
+        set_arg(open, args, "residual_zero", Expr(in->zero));
       }
     }
   }
@@ -478,7 +457,7 @@ class QuantizedMatcher {
                              n.number("most"), static_cast<double>(in->zero), in->scale};
     std::vector<Expr> list;
     for (const double v : middle) list.push_back(b.floating(v));
-    set(node, args, "middle", std::move(list));
+    set_arg(node, args, "middle", std::move(list));
     std::vector<Arg> end = open_end(b);
     const auto first = static_cast<size_t>(node.op->schema.find("activation"));
     for (size_t i = 1; i < end.size(); ++i) args[first + i - 1] = std::move(end[i]);
@@ -494,22 +473,13 @@ class QuantizedMatcher {
     return b.op(node->op->name, std::move(*args));
   }
 
-  ValueId activated(Builder& b, const NodeView& n, const std::string& name) {
-    double low = 0, high = kInfinity;
-    if (name == "aten::hardtanh") low = n.number("min_val"), high = n.number("max_val");
-    if (name == "aten::clamp") {
-      low = -kInfinity;
-      for (const char* bound : {"min", "max"}) {
-        if (!n.is_none(bound) && !ir::is_number(n.expr(bound))) return {};
-      }
-      if (!n.is_none("min")) low = ir::number_of(n.expr("min"));
-      if (!n.is_none("max")) high = ir::number_of(n.expr("max"));
-    }
+  ValueId activated(Builder& b, const NodeView& n) {
+    const std::optional<Bounds> bounds = clamp_bounds(n);
+    if (!bounds) return {};
     const ValueId self = n.value("self");
     const Node* view = view_of_rows(self);
     const ValueId base = view != nullptr ? std::get<ValueId>(view->args[0]) : self;
     const Node* open = open_node(base, false);
-    if (!(low <= high)) return {};
     std::vector<Arg> args;
     if (open != nullptr) {
       args = open->args;
@@ -518,15 +488,11 @@ class QuantizedMatcher {
     } else {
       return {};
     }
-    set(*open, args, "activation", std::string("clamp"));
-    set(*open, args, "low", b.floating(low));
-    set(*open, args, "high", b.floating(high));
+    set_arg(*open, args, "activation", std::string("clamp"));
+    set_arg(*open, args, "low", b.floating(bounds->low));
+    set_arg(*open, args, "high", b.floating(bounds->high));
     const ValueId made = b.op(open->op->name, std::move(args));
-    if (view == nullptr || !made.valid()) return made;
-    note(made, 1);
-    std::vector<Arg> again = view->args;
-    again[0] = made;
-    return add_node(b, catalog_, "aten::view", std::move(again));
+    return behind_view(b, view, made);
   }
 
   /// Quantizing what was just dequantized the same way changes nothing; quantizing a sum becomes part of the product.
@@ -546,11 +512,11 @@ class QuantizedMatcher {
     const bool fits = dtype == DType::kInt8 ? least >= -128 && most <= 127 : least >= 0 && most <= 255;
     if (!fits || least > most) return {};
     std::vector<Arg> args = open->args;
-    set(*open, args, "inverse", b.floating(by->scale));
-    set(*open, args, "zero", Expr(by->zero));
-    set(*open, args, "least", Expr(least));
-    set(*open, args, "most", Expr(most));
-    set(*open, args, "dtype", dtype);
+    set_arg(*open, args, "inverse", b.floating(by->scale));
+    set_arg(*open, args, "zero", Expr(by->zero));
+    set_arg(*open, args, "least", Expr(least));
+    set_arg(*open, args, "most", Expr(most));
+    set_arg(*open, args, "dtype", dtype);
     return b.op(open->op->name, std::move(args));
   }
 
@@ -585,7 +551,7 @@ class QuantizedMatcher {
     const ValueId made = add_node(b, catalog_, name, std::move(args));
     return made.valid() ? dequantize(b, made, *dq) : made;
   }
-  ValueId dequantize(Builder& b, ValueId x, const Dequantized& like) { return add_node(b, catalog_, kDequantize, {x, like.scale, optional(like.zero)}); }
+  ValueId dequantize(Builder& b, ValueId x, const Dequantized& like) { return add_node(b, catalog_, kDequantize, {x, like.scale, optional_arg(like.zero)}); }
 
   ValueId joined(Builder& b, const NodeView& n) {
     const std::vector<ValueId> parts = n.values("tensors");

@@ -41,12 +41,9 @@ struct Product16 : KernelState {
 struct Conv16 final : Product16, ConvGeometry {};
 
 Status check_constants(const char* op, const Tensor& w, const Tensor* bias, int rank) {
-  bool dense = w.read_only && w.rank() == rank && w.dtype() == DType::kBFloat16;
-  int64_t step = 1;
-  for (int d = rank; dense && d-- > 0; step *= w.size(d)) dense = w.size(d) == 1 || w.stride(d) == step;
+  const bool dense = w.read_only && w.rank() == rank && w.dtype() == DType::kBFloat16 && w.view.is_contiguous();
   if (!dense) return Status(Code::kInvalidFile, str_cat(op, ": the weight must be a dense bfloat16 constant of rank ", rank, ", found ", dtype_name(w.dtype()), " ", shape_text(w.sizes())));
-  if (bias == nullptr || (bias->read_only && bias->rank() == 1 && bias->size(0) == w.size(0) && bias->dtype() == DType::kFloat32)) return ok_status();
-  return Status(Code::kInvalidFile, str_cat(op, ": the bias must be a float32 constant [", w.size(0), "], found ", dtype_name(bias->dtype()), " ", shape_text(bias->sizes())));
+  return check_bias(op, bias, w.size(0));
 }
 
 /// activation, low, high, dtype
@@ -96,7 +93,7 @@ Result<EvenNarrowRows> rows_in(KernelContext& context, const Tensor& t, std::spa
   return EvenNarrowRows{scratch, sizes.back() * size};
 }
 
-size_t line(int64_t count) { return align_up(static_cast<size_t>(std::max<int64_t>(count, 0)) * sizeof(float), uint64_t{64}); }
+size_t line(int64_t count) { return line_bytes(count, sizeof(float)); }
 
 size_t linear_workspace(std::span<Value* const> args) { return line(args[0]->tensor.numel()) + 2 * line(args[8]->tensor.numel()); }
 
@@ -258,13 +255,6 @@ Status run_dense(KernelContext& context, const Conv16& conv, const Images& image
     PTERON_TRY(run_narrow_product(p, *context.pool));
   }
   return ok_status();
-}
-
-TensorView channels_last_view(DType dtype, const Sizes& sizes, std::byte* data) {
-  TensorView view = make_contiguous_view(dtype, sizes, data);
-  const int64_t strides[4] = {sizes[1] * sizes[2] * sizes[3], 1, sizes[3] * sizes[1], sizes[1]};
-  std::copy(strides, strides + 4, view.stride_array.begin());
-  return view;
 }
 
 size_t conv_workspace(std::span<Value* const> args) {

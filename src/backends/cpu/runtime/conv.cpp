@@ -53,9 +53,7 @@ Status read_conv(std::span<Value* const> args, Conv* conv) {
   // A depthwise pass clamps its sums at once: nothing can be added before.
   if (conv->depthwise && args[kResidual]->tag != runtime::Tag::kNone) return Status(Code::kInvalidFile, "conv2d: a depthwise convolution takes no residual");
   const Tensor* bias = runtime::Unpack<const Tensor*>::get(*args[kBias]);
-  if (bias != nullptr && !(bias->read_only && bias->rank() == 1 && bias->size(0) == w.size(0) && bias->dtype() == DType::kFloat32)) {
-    return Status(Code::kInvalidFile, str_cat("conv2d: the bias must be a float32 constant [", w.size(0), "], found ", dtype_name(bias->dtype()), " ", shape_text(bias->sizes())));
-  }
+  PTERON_TRY(check_bias("conv2d", bias, w.size(0)));
   PTERON_ASSIGN(conv->epilogue, epilogue_of(args[kActivation]->string, runtime::Unpack<double>::get(*args[kLow]), runtime::Unpack<double>::get(*args[kHigh])));
   return ok_status();
 }
@@ -366,7 +364,7 @@ Status run_images(KernelContext& context, const Conv& conv, const Images& images
   return ok_status();
 }
 
-size_t float_bytes(int64_t count) { return align_up(static_cast<size_t>(std::max<int64_t>(count, 0)) * sizeof(float), uint64_t{64}); }
+size_t float_bytes(int64_t count) { return line_bytes(count, sizeof(float)); }
 
 size_t workspace(std::span<Value* const> args) {
   Conv conv;
@@ -395,15 +393,11 @@ Status conv2d_out(KernelContext& context, const Tensor& x, const Tensor&, const 
   float* const made = reinterpret_cast<float*>(context.scratch.data() + float_bytes(conv.padded_elements(x)));
   const bool direct = is_dense_channels_last(out);
   target.y = direct ? out.as<float>() : made;
-  Tensor added;
   if (residual != nullptr) {
     target.residual = residual->as<float>();
     if (!std::ranges::equal(residual->sizes(), std::span<const int64_t>(sizes)) || !is_dense_channels_last(*residual)) {
       float* copy = made + float_bytes(out.numel()) / sizeof(float);
-      added.view = make_contiguous_view(DType::kFloat32, sizes, copy);
-      const int64_t strides[4] = {conv.out_channels * target.height * target.width, 1, target.width * conv.out_channels, conv.out_channels};
-      std::copy(strides, strides + 4, added.view.stride_array.begin());
-      PTERON_TRY(ops::copy_tensor(context, residual->view, added.view));
+      PTERON_TRY(ops::copy_tensor(context, residual->view, channels_last_view(DType::kFloat32, sizes, copy)));
       target.residual = copy;
     }
   }
@@ -426,11 +420,7 @@ Status conv2d_out(KernelContext& context, const Tensor& x, const Tensor&, const 
       PTERON_TRY(run_images(context, conv, one, x, 1, part));
     }
   }
-  if (direct) return ok_status();
-  TensorView view = make_contiguous_view(DType::kFloat32, sizes, made);
-  const int64_t strides[4] = {conv.out_channels * target.height * target.width, 1, target.width * conv.out_channels, conv.out_channels};
-  std::copy(strides, strides + 4, view.stride_array.begin());
-  return ops::copy_tensor(context, view, out.view);
+  return direct ? ok_status() : ops::copy_tensor(context, channels_last_view(DType::kFloat32, sizes, made), out.view);
 }
 
 constexpr runtime::Kernel kRows[] = {{"pteron_cpu::conv2d.out", PTERON_KERNEL(conv2d_out), workspace, prepare}};

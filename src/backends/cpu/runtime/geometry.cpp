@@ -1,10 +1,12 @@
-// Checks of what a file says about a convolution, and strides.
+// Checks of what a file says about products and convolutions, and strides.
 #include "backends/cpu/runtime/geometry.h"
 
 #include <algorithm>
 
+#include "base/checked_math.h"
 #include "base/str_cat.h"
 #include "ops/conv/shape.h"
+#include "tensor/dtype.h"
 #include "tensor/shape.h"
 
 namespace pteron::cpu {
@@ -48,6 +50,20 @@ int64_t ConvGeometry::padded_elements(const runtime::Tensor& x) const {
 bool is_dense_channels_last(const runtime::Tensor& t) {
   const int64_t c = t.size(1), h = t.size(2), w = t.size(3);
   return (t.stride(1) == 1 || c == 1) && (t.stride(3) == c || w == 1) && (t.stride(2) == w * c || h == 1) && (t.stride(0) == h * w * c || t.size(0) == 1);
+}
+
+TensorView channels_last_view(DType dtype, std::span<const int64_t> sizes, void* data) {
+  TensorView view = make_contiguous_view(dtype, sizes, data);
+  const int64_t strides[4] = {sizes[1] * sizes[2] * sizes[3], 1, sizes[3] * sizes[1], sizes[1]};
+  std::copy(strides, strides + 4, view.stride_array.begin());
+  return view;
+}
+
+size_t line_bytes(int64_t count, size_t element_bytes) { return align_up(static_cast<size_t>(std::max<int64_t>(count, 0)) * element_bytes, uint64_t{64}); }
+
+Status check_bias(const char* op, const runtime::Tensor* bias, int64_t count) {
+  if (bias == nullptr || (bias->read_only && bias->rank() == 1 && bias->size(0) == count && bias->dtype() == DType::kFloat32)) return ok_status();
+  return Status(Code::kInvalidFile, str_cat(op, ": the bias must be a float32 constant [", count, "], found ", dtype_name(bias->dtype()), " ", shape_text(bias->sizes())));
 }
 
 bool row_stride(std::span<const int64_t> sizes, std::span<const int64_t> strides, int64_t* out) {

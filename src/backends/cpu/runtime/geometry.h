@@ -1,18 +1,16 @@
 // Sizes and places of rows and images that products and convolutions of all element types share. Used by linear.cpp, conv.cpp, bf16.cpp,
-// quantized_conv.cpp.
+// quantized_linear.cpp, quantized_conv.cpp.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "backends/cpu/payload.h"
 #include "pteron/status.h"
 #include "runtime/kernel.h"
 
 namespace pteron::cpu {
-
-/// Most taps of a kernel.
-inline constexpr int64_t kMaxTaps = 256;
 
 /// A two-dimensional convolution with constant weights; pairs are (vertical, horizontal).
 struct ConvGeometry {
@@ -47,6 +45,15 @@ void for_windows(int64_t height, int64_t width, int64_t first, int64_t count, co
 
 /// True if the elements of [n, c, h, w] lie as [n, h, w, c] without gaps.
 bool is_dense_channels_last(const runtime::Tensor& t);
+
+/// [n, c, h, w] at `data` as [n, h, w, c] without gaps.
+TensorView channels_last_view(DType dtype, std::span<const int64_t> sizes, void* data);
+
+/// Bytes of `count` elements (none if negative) of `element_bytes`, up to the next multiple of 64.
+size_t line_bytes(int64_t count, size_t element_bytes);
+
+/// Nothing, or a float32 constant of `count` elements, as operator `op` takes it. Errors: kInvalidFile.
+Status check_bias(const char* op, const runtime::Tensor* bias, int64_t count);
 
 /// One stride for all rows (the last dim is not counted); false if there is none.
 bool row_stride(std::span<const int64_t> sizes, std::span<const int64_t> strides, int64_t* out);

@@ -27,11 +27,9 @@ struct Linear final : KernelState {
 
 Status check_constants(const Tensor& weight, const Tensor* bias) {
   if (!weight.read_only || weight.rank() != 2 || weight.dtype() != DType::kFloat32) {
-    return Status(Code::kInvalidFile, str_cat("the weight must be a float32 constant of rank 2, found ", dtype_name(weight.dtype()), " ", shape_text(weight.sizes())));
+    return Status(Code::kInvalidFile, str_cat("linear: the weight must be a float32 constant of rank 2, found ", dtype_name(weight.dtype()), " ", shape_text(weight.sizes())));
   }
-  if (bias == nullptr) return ok_status();
-  if (bias->read_only && bias->rank() == 1 && bias->size(0) == weight.size(0) && bias->dtype() == DType::kFloat32) return ok_status();
-  return Status(Code::kInvalidFile, str_cat("the bias must be a float32 constant [", weight.size(0), "], found ", dtype_name(bias->dtype()), " ", shape_text(bias->sizes())));
+  return check_bias("linear", bias, weight.size(0));
 }
 
 // x, weight, bias, residual, activation, low, high, out

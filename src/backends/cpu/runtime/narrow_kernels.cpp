@@ -74,14 +74,18 @@ struct Bf16Wide {
   static Vec add(Vec acc, Vec x, Vec w) { return _mm512_fmadd_ps(x, w, acc); }
 };
 
-/// Subnormal numbers count as zero in these instructions, and sums of two products are rounded once.
-struct Bf16 {
+/// Quads as they lie, for instructions that take them whole.
+struct Quads {
   using Vec = __m512i;
   static constexpr int kVectors = 1, kMaxPanels = 2, kRows = 12, kGroups = 2, kSteps = 1;
   static Vec load(const int32_t* from) { return _mm512_loadu_si512(from); }
   static void store(Vec v, int32_t* to) { _mm512_storeu_si512(to, v); }
   static Vec weights(const std::byte* from, int) { return _mm512_loadu_si512(from); }
   static Vec broadcast(const std::byte* from) { return _mm512_set1_epi32(*reinterpret_cast<const Bits*>(from)); }
+};
+
+/// Subnormal numbers count as zero in these instructions, and sums of two products are rounded once.
+struct Bf16 : Quads {
   static Vec add(Vec acc, Vec x, Vec w) {
     // Not the intrinsic: clang 16 crashes on vectors of bfloat16 (its pass VectorCombine).
     asm("vdpbf16ps %2, %1, %0" : "+v"(acc) : "v"(x), "v"(w));
@@ -89,13 +93,7 @@ struct Bf16 {
   }
 };
 
-struct Int8 {
-  using Vec = __m512i;
-  static constexpr int kVectors = 1, kMaxPanels = 2, kRows = 12, kGroups = 2, kSteps = 1;
-  static Vec load(const int32_t* from) { return _mm512_loadu_si512(from); }
-  static void store(Vec v, int32_t* to) { _mm512_storeu_si512(to, v); }
-  static Vec weights(const std::byte* from, int) { return _mm512_loadu_si512(from); }
-  static Vec broadcast(const std::byte* from) { return _mm512_set1_epi32(*reinterpret_cast<const Bits*>(from)); }
+struct Int8 : Quads {
   static Vec add(Vec acc, Vec x, Vec w) { return _mm512_dpbusd_epi32(acc, x, w); }
 };
 

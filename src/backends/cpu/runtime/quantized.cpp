@@ -177,6 +177,11 @@ Status QuantizedEnd::read(std::span<runtime::Value* const> args) {
   return ok_status();
 }
 
+Status check_vector(const char* op, const char* name, const runtime::Tensor& t, int64_t count) {
+  if (t.read_only && t.rank() == 1 && t.size(0) == count && t.dtype() == DType::kFloat32 && t.view.is_contiguous()) return ok_status();
+  return Status(Code::kInvalidFile, str_cat(op, ": ", name, " must be a float32 constant [", count, "], found ", dtype_name(t.dtype()), " ", shape_text(t.sizes())));
+}
+
 Status read_residual(const runtime::Value& scale, const runtime::Value& zero, QuantizedEnd* end) {
   if (zero.integer < -256 || zero.integer > 256) return Status(Code::kInvalidFile, str_cat("the residual's zero point is ", zero.integer));
   end->residual_scale = static_cast<float>(runtime::Unpack<double>::get(const_cast<runtime::Value&>(scale)));

@@ -10,6 +10,12 @@
 
 namespace pteron::cpu {
 
+/// Sums of products of 8-bit numbers up to this depth fit into 32 bits.
+inline constexpr int64_t kMaxDepth = 65536;
+inline bool is_byte(DType d) { return d == DType::kInt8 || d == DType::kUInt8; }
+/// A dense float32 constant of `count` elements. Errors: kInvalidFile.
+Status check_vector(const char* op, const char* name, const runtime::Tensor& t, int64_t count);
+
 /// Quantizing and dequantizing in the middle of what follows a sum: clamp, round to levels, and back.
 struct QuantizedMiddle {
   bool exists = false;

@@ -30,8 +30,6 @@ using runtime::KernelState;
 using runtime::Tensor;
 using runtime::Value;
 
-/// Sums of products of 8-bit numbers up to this depth fit into 32 bits.
-constexpr int64_t kMaxDepth = 65536;
 /// Multiplications worth a thread.
 constexpr int64_t kGrain = 1 << 17;
 
@@ -59,13 +57,6 @@ struct QConv final : KernelState, ConvGeometry {
   const Weights& packed() const { return *static_cast<const Weights*>(weights.get()); }
 };
 
-bool is_byte(DType d) { return d == DType::kInt8 || d == DType::kUInt8; }
-
-Status check_vector(const char* name, const Tensor& t, int64_t count) {
-  if (t.read_only && t.rank() == 1 && t.size(0) == count && t.dtype() == DType::kFloat32 && (t.stride(0) == 1 || count == 1)) return ok_status();
-  return Status(Code::kInvalidFile, str_cat("qconv2d: ", name, " must be a float32 constant [", count, "], found ", dtype_name(t.dtype()), " ", shape_text(t.sizes())));
-}
-
 Status read_conv(std::span<Value* const> args, QConv* conv) {
   const Tensor& w = args[kWeight]->tensor;
   if (!w.read_only || w.rank() != 4 || w.dtype() != DType::kInt8 || w.numel() == 0) {
@@ -76,9 +67,9 @@ Status read_conv(std::span<Value* const> args, QConv* conv) {
   conv->depthwise = w.size(1) == 1 && conv->groups == w.size(0) && conv->groups > 1;
   conv->x_zero = args[kXZero]->integer;
   if (conv->x_zero < -128 || conv->x_zero > 255) return Status(Code::kInvalidFile, str_cat("qconv2d: the input's zero point is ", conv->x_zero));
-  PTERON_TRY(check_vector("scales", args[kScale]->tensor, conv->out_channels));
+  PTERON_TRY(check_vector("qconv2d", "scales", args[kScale]->tensor, conv->out_channels));
   const Tensor* bias = runtime::Unpack<const Tensor*>::get(*args[kBias]);
-  if (bias != nullptr) PTERON_TRY(check_vector("the bias", *bias, conv->out_channels));
+  if (bias != nullptr) PTERON_TRY(check_vector("qconv2d", "the bias", *bias, conv->out_channels));
   conv->bias = bias != nullptr ? bias->as<float>() : nullptr;
   PTERON_TRY(read_residual(*args[kResidualScale], *args[kResidualZero], &conv->end));
   return conv->end.read(args.subspan(kEnd, 9));
@@ -327,13 +318,11 @@ void depthwise_pixels(const QConv& conv, const Image& image, int64_t first, int6
   }
 }
 
-size_t line(int64_t count, size_t bytes) { return align_up(static_cast<size_t>(std::max<int64_t>(count, 0)) * bytes, uint64_t{64}); }
-
 size_t workspace(std::span<Value* const> args) {
   QConv conv;
   const Tensor &x = args[kX]->tensor, &out = args[kOut]->tensor;
   if (x.rank() != 4 || out.rank() != 4 || !read_conv(args, &conv).ok()) return 0;
-  return line(conv.padded_elements(x), 1) + 2 * line(out.numel(), sizeof(float));
+  return line_bytes(conv.padded_elements(x), 1) + 2 * line_bytes(out.numel(), sizeof(float));
 }
 
 Status run_image(KernelContext& context, const QConv& conv, DType dtype, const Image& image) {
@@ -360,14 +349,8 @@ Status qconv2d_out(KernelContext& context, const Tensor& x, const Tensor&, const
   PTERON_TRY(resize(out, sizes));
   if (out.numel() == 0) return ok_status();
   auto* padded = reinterpret_cast<uint8_t*>(context.scratch.data());
-  std::byte* made = context.scratch.data() + line(conv.padded_elements(x), 1);
-  std::byte* copy = made + line(out.numel(), sizeof(float));
-  const int64_t strides[4] = {conv.out_channels * image.height * image.width, 1, image.width * conv.out_channels, conv.out_channels};
-  const auto images_at = [&](DType dtype, std::byte* at) {
-    TensorView view = make_contiguous_view(dtype, sizes, at);
-    std::copy(strides, strides + 4, view.stride_array.begin());
-    return view;
-  };
+  std::byte* made = context.scratch.data() + line_bytes(conv.padded_elements(x), 1);
+  std::byte* copy = made + line_bytes(out.numel(), sizeof(float));
   const std::byte* added = nullptr;
   if (residual != nullptr) {
     if (!is_result_dtype(residual->dtype()) || !std::ranges::equal(residual->sizes(), std::span<const int64_t>(sizes))) {
@@ -376,7 +359,7 @@ Status qconv2d_out(KernelContext& context, const Tensor& x, const Tensor&, const
     image.residual_dtype = residual->dtype();
     added = residual->as<std::byte>();
     if (!is_dense_channels_last(*residual)) {
-      PTERON_TRY(ops::copy_tensor(context, residual->view, images_at(residual->dtype(), copy)));
+      PTERON_TRY(ops::copy_tensor(context, residual->view, channels_last_view(residual->dtype(), sizes, copy)));
       added = copy;
     }
   }
@@ -397,7 +380,7 @@ Status qconv2d_out(KernelContext& context, const Tensor& x, const Tensor&, const
     if (added != nullptr) image.residual = added + n * elements * static_cast<int64_t>(dtype_size(image.residual_dtype));
     PTERON_TRY(run_image(context, conv, x.dtype(), image));
   }
-  return direct ? ok_status() : ops::copy_tensor(context, images_at(out.dtype(), made), out.view);
+  return direct ? ok_status() : ops::copy_tensor(context, channels_last_view(out.dtype(), sizes, made), out.view);
 }
 
 constexpr runtime::Kernel kRows[] = {{"pteron_cpu::qconv2d.out", PTERON_KERNEL(qconv2d_out), workspace, prepare}};

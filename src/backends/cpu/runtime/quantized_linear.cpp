@@ -4,6 +4,7 @@
 #include <mutex>
 #include <vector>
 
+#include "backends/cpu/runtime/geometry.h"
 #include "backends/cpu/runtime/kernels.h"
 #include "backends/cpu/runtime/narrow_product.h"
 #include "backends/cpu/runtime/pack.h"
@@ -32,8 +33,6 @@ using runtime::Value;
 constexpr int64_t kPanelRows = 8;
 /// Multiplications worth a thread.
 constexpr int64_t kGrain = 1 << 17;
-/// Sums of products of 8-bit numbers up to this depth fit into 32 bits.
-constexpr int64_t kMaxDepth = 65536;
 
 // x, x_scale, x_zero, weight, scale, bias, residual, bits, residual_scale, residual_zero, middle, activation, low, high, inverse, zero, least, most, dtype, out
 enum Position : size_t { kX, kXScale, kXZero, kWeight, kScale, kBias, kResidual, kBits, kResidualScale, kResidualZero, kEnd, kDtype = kEnd + 8, kOut };
@@ -58,36 +57,24 @@ struct QLinear final : KernelState {
   int64_t group() const { return depth / groups; }
 };
 
-bool is_byte(DType d) { return d == DType::kInt8 || d == DType::kUInt8; }
-bool is_dense(const Tensor& t) {
-  int64_t expected = 1;
-  for (int d = t.rank(); d-- > 0;) {
-    if (t.size(d) != 1 && t.stride(d) != expected) return false;
-    expected *= t.size(d);
-  }
-  return true;
-}
-
 Status read_linear(std::span<Value* const> args, QLinear* q) {
   const Tensor &w = args[kWeight]->tensor, &s = args[kScale]->tensor;
   const int64_t bits = args[kBits]->integer;
   const DType stored = bits == 4 ? DType::kUInt8 : DType::kInt8;
-  if ((bits != 8 && bits != 4) || !w.read_only || w.rank() != 2 || w.dtype() != stored || w.numel() == 0 || !is_dense(w)) {
+  if ((bits != 8 && bits != 4) || !w.read_only || w.rank() != 2 || w.dtype() != stored || w.numel() == 0 || !w.view.is_contiguous()) {
     return Status(Code::kInvalidFile, str_cat("qlinear: the weight must be a row-major constant of rank 2 with 8 or 4 bits, found ", dtype_name(w.dtype()), " ", shape_text(w.sizes()),
                                               " with ", bits, " bits"));
   }
   q->bits = bits;
   q->n = w.size(0);
   q->depth = w.size(1) * 8 / bits;
-  if (!s.read_only || s.rank() != 2 || s.dtype() != DType::kFloat32 || s.size(0) != q->n || s.size(1) < 1 || q->depth % s.size(1) != 0 || !is_dense(s)) {
+  if (!s.read_only || s.rank() != 2 || s.dtype() != DType::kFloat32 || s.size(0) != q->n || s.size(1) < 1 || q->depth % s.size(1) != 0 || !s.view.is_contiguous()) {
     return Status(Code::kInvalidFile, str_cat("qlinear: scales ", dtype_name(s.dtype()), " ", shape_text(s.sizes()), " of a weight [", q->n, ", ", q->depth, "]"));
   }
   q->groups = s.size(1);
   if (q->group() > kMaxDepth || (bits == 4 && q->group() % 2 != 0)) return Status(Code::kInvalidFile, str_cat("qlinear: groups of ", q->group(), " columns"));
   const Tensor* bias = runtime::Unpack<const Tensor*>::get(*args[kBias]);
-  if (bias != nullptr && !(bias->read_only && bias->rank() == 1 && bias->size(0) == q->n && bias->dtype() == DType::kFloat32 && is_dense(*bias))) {
-    return Status(Code::kInvalidFile, str_cat("qlinear: the bias must be a float32 constant [", q->n, "], found ", dtype_name(bias->dtype()), " ", shape_text(bias->sizes())));
-  }
+  if (bias != nullptr) PTERON_TRY(check_vector("qlinear", "the bias", *bias, q->n));
   PTERON_TRY(read_residual(*args[kResidualScale], *args[kResidualZero], &q->end));
   return q->end.read(args.subspan(kEnd, 9));
 }
@@ -144,13 +131,11 @@ Result<std::shared_ptr<const KernelState>> prepare(const KernelLoad& load, std::
   return std::shared_ptr<const KernelState>(std::move(made));
 }
 
-size_t padded(int64_t count, size_t bytes) { return align_up(static_cast<size_t>(std::max<int64_t>(count, 0)) * bytes, uint64_t{64}); }
-
 size_t workspace(std::span<Value* const> args) {
   const Tensor &x = args[kX]->tensor, &out = args[kOut]->tensor;
   // Dense and arranged copies of x, dense ones of the residual and the result, the sums, parameters of rows.
   const int64_t rows = x.rank() > 0 && x.size(x.rank() - 1) > 0 ? x.numel() / x.size(x.rank() - 1) : 0;
-  return 2 * padded(x.numel(), dtype_size(x.dtype())) + 3 * padded(out.numel(), sizeof(float)) + 2 * padded(rows, sizeof(float));
+  return 2 * line_bytes(x.numel(), dtype_size(x.dtype())) + 3 * line_bytes(out.numel(), sizeof(float)) + 2 * line_bytes(rows, sizeof(float));
 }
 
 /// What one call reads and writes, densely.
@@ -358,7 +343,7 @@ Status row_values(const Tensor* t, const char* name, int64_t rows, float missing
   }
   if (t->numel() != 1 && t->numel() != rows) return Status(Code::kInvalidInput, str_cat("qlinear: ", name, " ", shape_text(t->sizes()), " for ", rows, " rows"));
   const ops::ConvertFn convert = ops::find_convert(t->dtype(), DType::kFloat32);
-  if (convert == nullptr || is_complex(t->dtype()) || !is_dense(*t)) return Status(Code::kUnsupported, str_cat("qlinear: ", name, " of dtype ", dtype_name(t->dtype())));
+  if (convert == nullptr || is_complex(t->dtype()) || !t->view.is_contiguous()) return Status(Code::kUnsupported, str_cat("qlinear: ", name, " of dtype ", dtype_name(t->dtype())));
   convert(t->numel(), t->view.data, to);
   if (t->numel() == 1) std::fill(to, to + rows, to[0]);
   return ok_status();
@@ -366,7 +351,7 @@ Status row_values(const Tensor* t, const char* name, int64_t rows, float missing
 
 /// The tensor's elements one after the other, copied to `scratch` if they do not lie so.
 Result<const void*> dense_in(KernelContext& context, const Tensor& t, std::byte* scratch) {
-  if (is_dense(t)) return static_cast<const void*>(t.view.data);
+  if (t.view.is_contiguous()) return static_cast<const void*>(t.view.data);
   PTERON_TRY(ops::copy_tensor(context, t.view, make_contiguous_view(t.dtype(), t.sizes(), scratch)));
   return static_cast<const void*>(scratch);
 }
@@ -388,7 +373,7 @@ Status qlinear_out(KernelContext& context, const Tensor& x, const Tensor* x_scal
   std::byte* scratch = context.scratch.data();
   const auto take = [&](int64_t count, size_t bytes) {
     std::byte* at = scratch;
-    scratch += padded(count, bytes);
+    scratch += line_bytes(count, bytes);
     return at;
   };
   Call c;
@@ -404,7 +389,7 @@ Status qlinear_out(KernelContext& context, const Tensor& x, const Tensor* x_scal
   if (residual != nullptr) {
     PTERON_ASSIGN(added, dense_in(context, *residual, take(out.numel(), sizeof(float))));
   }
-  std::byte* result = is_dense(out) ? out.as<std::byte>() : take(out.numel(), sizeof(float));
+  std::byte* result = out.view.is_contiguous() ? out.as<std::byte>() : take(out.numel(), sizeof(float));
   if (integers) {
     float* by = reinterpret_cast<float*>(take(c.rows, sizeof(float)));
     float* zero = reinterpret_cast<float*>(take(c.rows, sizeof(float)));

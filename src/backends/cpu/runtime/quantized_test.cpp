@@ -4,24 +4,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <optional>
 #include <random>
 #include <vector>
 
 #include "backends/cpu/runtime/kernels.h"
 #include "backends/cpu/runtime/quantized.h"
-#include "base/buffer.h"
+#include "backends/cpu/runtime/test_args.h"
 #include "base/str_cat.h"
-#include "base/thread_pool.h"
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
 
 namespace pteron::cpu {
 namespace {
-
-using runtime::Tag;
-using runtime::Value;
 
 /// A tensor of bytes or floats with its memory; elements as double.
 struct Data {
@@ -61,67 +56,10 @@ Data random_scales(std::vector<int64_t> sizes, std::mt19937& engine) {
   return d;
 }
 
-class Call {
+class Call : public Args {
  public:
-  Value& tensor(Data& d, bool constant = false) {
-    Value& v = add(Tag::kTensor);
-    v.tensor.view = make_contiguous_view(d.dtype, d.sizes, d.bytes.data());
-    for (size_t i = 0; i < d.sizes.size(); ++i) {
-      v.tensor.bound[i] = d.sizes[i];
-      v.tensor.view.stride_array[i] = d.strides[i];
-    }
-    dim_order_of_strides(v.tensor.sizes(), v.tensor.strides(), std::span(v.tensor.dim_order).first(d.sizes.size()));
-    v.tensor.read_only = constant;
-    return v;
-  }
-  void optional(Data* d, bool constant = false) {
-    if (d == nullptr) {
-      add(Tag::kNone);
-    } else {
-      tensor(*d, constant);
-    }
-  }
-  Value& integer(int64_t v) {
-    Value& made = add(Tag::kInt);
-    made.integer = v;
-    return made;
-  }
-  void number(double v) { add(Tag::kDouble).floating = v; }
-  void text(std::string_view v) { add(Tag::kString).string = v; }
-  void ints(std::initializer_list<int64_t> values) {
-    Value& list = add(Tag::kIntList);
-    lists_.emplace_back();
-    for (const int64_t v : values) {
-      Value& item = values_.emplace_back();
-      item.tag = Tag::kInt;
-      item.integer = v;
-      lists_.back().push_back(&item);
-    }
-    list.items = lists_.back();
-  }
-  void numbers(std::span<const double> values) { add(Tag::kDoubleList).doubles = values; }
-  Status run(const runtime::Kernel& kernel, int threads = 2) {
-    const std::unique_ptr<ThreadPool> pool = make_thread_pool(threads);
-    PTERON_ASSIGN(const auto state, kernel.prepare({pool.get(), &cache_}, args_));
-    PTERON_ASSIGN(Buffer scratch, Buffer::create(kernel.workspace(args_)));
-    runtime::KernelContext context;
-    context.pool = pool.get();
-    context.scratch = scratch.span();
-    context.state = state.get();
-    return kernel.fn(context, args_);
-  }
-
- private:
-  Value& add(Tag tag) {
-    Value& v = values_.emplace_back();
-    v.tag = tag;
-    args_.push_back(&v);
-    return v;
-  }
-  std::deque<Value> values_;
-  std::deque<std::vector<Value*>> lists_;
-  std::vector<Value*> args_;
-  runtime::StateCache cache_;
+  void data(Data& d, bool constant = false) { tensor(d.dtype, d.sizes, d.bytes.data(), d.strides).read_only = constant; }
+  void optional(Data* d, bool constant = false) { d == nullptr ? none() : data(*d, constant); }
 };
 
 /// How results end.
@@ -184,19 +122,19 @@ void check_linear(const LinearShape& s, std::optional<DType> x_dtype, int64_t bi
   if (residual_like != nullptr) residual = random_data(residual_like->dtype, {s.rows, s.n}, engine);
   Data out(end.dtype, {s.rows, s.n});
   Call call;
-  call.tensor(x);
+  call.data(x);
   call.optional(x_dtype ? &x_scale : nullptr);
   call.optional(x_dtype ? &x_zero : nullptr);
-  call.tensor(stored, true);
-  call.tensor(scales, true);
-  call.tensor(bias, true);
+  call.data(stored, true);
+  call.data(scales, true);
+  call.data(bias, true);
   call.optional(residual ? &*residual : nullptr);
   call.integer(bits);
   call.number(0.01);
   call.integer(-4);
   end.add(call);
-  call.tensor(out);
-  const Status status = call.run(quantized_linear_kernels()[0]);
+  call.data(out);
+  const Status status = call.run(quantized_linear_kernels()[0], 2);
   ASSERT_TRUE(status.ok()) << status.message();
   for (int64_t i = 0; i < s.rows; ++i) {
     for (int64_t j = 0; j < s.n; ++j) {
@@ -248,10 +186,10 @@ void check_conv(const ConvShape& s, DType x_dtype, std::optional<DType> residual
   constexpr double kScale = 0.0078125;
   const int64_t zero = x_dtype == DType::kUInt8 ? 119 : -7;
   Call call;
-  call.tensor(x);
-  call.tensor(w, true);
-  call.tensor(scales, true);
-  call.tensor(bias, true);
+  call.data(x);
+  call.data(w, true);
+  call.data(scales, true);
+  call.data(bias, true);
   call.optional(residual ? &*residual : nullptr);
   call.number(kScale);
   call.integer(zero);
@@ -260,8 +198,8 @@ void check_conv(const ConvShape& s, DType x_dtype, std::optional<DType> residual
   for (const int64_t v : {s.stride, s.padding, s.dilation}) call.ints({v, v});
   call.integer(s.groups);
   end.add(call);
-  call.tensor(out);
-  const Status status = call.run(quantized_conv_kernels()[0]);
+  call.data(out);
+  const Status status = call.run(quantized_conv_kernels()[0], 2);
   ASSERT_TRUE(status.ok()) << status.message();
   for (int64_t i = 0; i < s.batch * s.out_channels * h * wide; ++i) {
     const int64_t n = i / (s.out_channels * h * wide), j = i / (h * wide) % s.out_channels, oy = i / wide % h, ox = i % wide;
@@ -308,19 +246,19 @@ struct Spoilable {
   End end;
   Status run() {
     Call call;
-    call.tensor(x);
-    call.tensor(scale);
+    call.data(x);
+    call.data(scale);
     call.optional(nullptr);
-    call.tensor(weight, constant);
-    call.tensor(scales, true);
-    call.tensor(bias, true);
+    call.data(weight, constant);
+    call.data(scales, true);
+    call.data(bias, true);
     call.optional(nullptr);
     call.integer(bits);
     call.number(1);
     call.integer(residual_zero);
     end.add(call);
-    call.tensor(out);
-    return call.run(quantized_linear_kernels()[0]);
+    call.data(out);
+    return call.run(quantized_linear_kernels()[0], 2);
   }
 };
 
