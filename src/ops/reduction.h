@@ -371,11 +371,11 @@ inline T wrap_mul(T a, T b) {
   }
 }
 
-/// Sum of elements; float parts go into a double total.
-template <typename P, typename T>
-struct SumFold : FoldBase<P, T> {
+/// Sum of elements, each taken as P; float parts go into a double total.
+template <typename P, typename T, typename E = P>
+struct SumFold : FoldBase<P, T, E> {
   P identity() const { return P(0); }
-  P fold(P acc, P x, P) const { return wrap_add(acc, x); }
+  P fold(P acc, E x, P) const { return wrap_add(acc, static_cast<P>(x)); }
   P join(P a, P b) const { return wrap_add(a, b); }
   T start() const { return T(0); }
   T merge(T total, P acc) const { return wrap_add(total, static_cast<T>(acc)); }

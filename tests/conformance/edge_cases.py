@@ -57,6 +57,13 @@ def _cat_in_place(out, a, b):
 
 # ---------------------------------------------------------------- 0-d results
 
+
+@case("nansum_into_dtypes", lambda: [(torch.tensor([[1.5, float("nan"), -2.25], [float("nan")] * 3]), torch.tensor([float("nan"), 7.75], dtype=torch.float64))])
+def _nansum_into_dtypes(x, y):
+    # Elements become integers one by one; NaN counts as nothing, not as what a cast makes of it.
+    return [f for t in (x, y, x.half(), x.bfloat16()) for f in (t.nansum(), t.nansum(-1), t.nansum(dtype=torch.int64), t.nansum(-1, dtype=torch.int32), t.nansum(dtype=torch.float64))]
+
+
 for _kind in KINDS.values():
     @case("select_to_scalar_" + str(_kind).removeprefix("torch."), lambda k=_kind: [(numbers(5, dtype=k, low=0), numbers(3, 4, dtype=k, low=0))])
     def _scalars(x, y):

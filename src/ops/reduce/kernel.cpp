@@ -45,9 +45,9 @@ struct ExtremeFold : FoldBase<P, P> {
 };
 
 /// Sum of the elements that are numbers.
-template <typename P>
-struct NumberFold : SumFold<P, double> {
-  P fold(P acc, P x, P) const { return acc + (x == x ? x : P(0)); }
+template <typename P, typename T, typename E = P>
+struct NumberFold : SumFold<P, T, E> {
+  P fold(P acc, E x, P) const { return wrap_add(acc, x == x ? static_cast<P>(x) : P(0)); }
 };
 
 template <bool kAll>
@@ -122,15 +122,17 @@ Status mean_dims(KernelContext& c, const Tensor& self, OptionalIntList dim, bool
 Status mean_all(KernelContext& c, const Tensor& self, std::optional<DType> dtype, Tensor& out) { return mean_dims(c, self, {}, false, dtype, out); }
 
 Status nansum(KernelContext& c, const Tensor& self, OptionalIntList dim, bool keepdim, std::optional<DType> dtype, Tensor& out) {
-  // Without NaN, or where the sum is not that of the elements' own type.
-  if (!is_floating(self.dtype()) || !is_floating(out.dtype())) return sum_dims(c, self, dim, keepdim, dtype, out);
+  if (!is_floating(self.dtype()) || is_complex(out.dtype())) return sum_dims(c, self, dim, keepdim, dtype, out);  // without NaN
   Reduction r;
   PTERON_TRY(prepare(self, dim.list, keepdim, out, &r));
-  const auto same = [](double total) { return total; };
-  if (self.dtype() == DType::kFloat64 || out.dtype() == DType::kFloat64) {
-    return fold_into(c, "nansum", self, r.plan, out, load_fn<double>(self.dtype()), NumberFold<double>(), same);
+  const auto same = [](auto total) { return total; };
+  if (is_integral(out.dtype(), true)) {
+    return fold_into(c, "nansum", self, r.plan, out, load_fn<double>(self.dtype()), NumberFold<int64_t, int64_t, double>(), same);
   }
-  return fold_into(c, "nansum", self, r.plan, out, load_fn<float>(self.dtype()), NumberFold<float>(), same);
+  if (self.dtype() == DType::kFloat64 || out.dtype() == DType::kFloat64) {
+    return fold_into(c, "nansum", self, r.plan, out, load_fn<double>(self.dtype()), NumberFold<double, double>(), same);
+  }
+  return fold_into(c, "nansum", self, r.plan, out, load_fn<float>(self.dtype()), NumberFold<float, double>(), same);
 }
 
 Status prod_into(KernelContext& c, const Tensor& self, std::span<const int64_t> dims, bool keepdim, Tensor& out) {
