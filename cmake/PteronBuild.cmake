@@ -29,7 +29,9 @@ if(PTERON_FUZZ)
 endif()
 find_program(PTERON_MOLD mold)
 if(PTERON_MOLD)
-  target_link_options(pteron_options INTERFACE -fuse-ld=mold)
+  # Without pages of their own for segments, mold 1.10 may begin the part that becomes read-only with the thread-local variables in the page before,
+  # which does not exist: then, by chance of the sizes, a program does not start.
+  target_link_options(pteron_options INTERFACE -fuse-ld=mold -Wl,-z,separate-loadable-segments)
 endif()
 
 # Rooms of the library have neither exceptions nor run-time type information.

@@ -38,6 +38,15 @@ def foreign_symbols(path):
     return [line for line in run("nm", "-C", path).splitlines() if FOREIGN.search(line)]
 
 
+def check_segments(path):
+    """What becomes read-only after loading lies in what is loaded, else the dynamic linker refuses the file."""
+    segments = re.findall(r"^ *(LOAD|GNU_RELRO) +\S+ +(0x\S+) +\S+ +\S+ +(0x\S+)", run("readelf", "-lW", path), re.M)
+    spans = [(kind, int(address, 16), int(address, 16) + int(size, 16)) for kind, address, size in segments]
+    for _, begin, end in [s for s in spans if s[0] == "GNU_RELRO"]:
+        if not any(kind == "LOAD" and first <= begin < last for kind, first, last in spans):
+            sys.exit(f"{path.name}: GNU_RELRO {begin:#x} to {end:#x} begins outside of what is loaded: {spans}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("build", "source", "cmake", "compiler"):
@@ -80,6 +89,8 @@ def main():
             sys.exit(f"libpteron-compiler exports {exported[:10]}")
 
         library = next(prefix.glob("lib*/**/libpteron.so")).resolve()
+        for path in (library, prefix / "bin" / "pteron", next(prefix.glob("lib*/**/libpteron-compiler.so")).resolve()):
+            check_segments(path)
         for path in (library, scratch / "embed" / "embed"):
             found = foreign_symbols(path)
             if found:
