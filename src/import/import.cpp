@@ -281,13 +281,6 @@ class SignatureReader {
 Status import_archive(std::shared_ptr<FileBytes> file, const ir::Catalog& catalog, const ImportOptions& options, ir::Program& program) {
   PTERON_ASSIGN(const Archive archive, Archive::open(std::move(file)));
   PTERON_ASSIGN(const std::string model, archive.choose_model(options.model));
-  const std::string path = str_cat("models/", model, ".json");
-  PTERON_ASSIGN(const JsonDocument document, archive.json(path));
-  PTERON_TRY(check_version(document.root(), options.log));
-  JsonValue graph_module, graph;
-  if (!json_field(document.root(), "graph_module", &graph_module) || !json_field(graph_module, "graph", &graph)) {
-    return Status::invalid_file(str_cat(path, " has no graph_module with a graph"));
-  }
   PTERON_ASSIGN(PayloadTable weights, PayloadTable::open(archive, model, "weights"));
   PTERON_ASSIGN(PayloadTable constants, PayloadTable::open(archive, model, "constants"));
   PayloadCheck check(archive.zip());
@@ -296,6 +289,13 @@ Status import_archive(std::shared_ptr<FileBytes> file, const ir::Catalog& catalo
     constants.add_to(check, archive);
   }
   check.start();
+  const std::string path = str_cat("models/", model, ".json");
+  PTERON_ASSIGN(const JsonDocument document, archive.json(path));
+  PTERON_TRY(check_version(document.root(), options.log));
+  JsonValue graph_module, graph;
+  if (!json_field(document.root(), "graph_module", &graph_module) || !json_field(graph_module, "graph", &graph)) {
+    return Status::invalid_file(str_cat(path, " has no graph_module with a graph"));
+  }
   ImportContext context{archive, options, program, ir::OperatorTable(catalog, program), ExprReader(program.exprs, read_ranges(document.root())),
                         std::move(weights), std::move(constants), {}};
   auto method = std::make_unique<ir::Method>(program);
