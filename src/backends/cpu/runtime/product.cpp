@@ -19,6 +19,8 @@ constexpr int64_t kCachedWeightBytes = 192 << 10;
 constexpr int64_t kRowBlockBytes = 96 << 10;
 // A panel of this depth stays in the first-level cache.
 constexpr int64_t kDepthBlock = 256;
+// More lines at once wait for each other.
+constexpr int64_t kMaxPrefetchLines = 8;
 // Rows are gathered for at least so many columns: below, the copy costs more than it saves.
 constexpr int64_t kGatherColumns = 128;
 // Below this many multiplications a second thread costs more than it saves.
@@ -88,6 +90,11 @@ void gather_rows(const DepthBlock& block, int64_t count, const float** rows, flo
   }
 }
 
+/// The part of a panel that begins at `depth`.
+const float* panel_at(const Product& p, int64_t panel, int64_t depth) {
+  return p.weights->panel(panel) + depth * (p.weights->is_half(panel) ? tile_set().columns / 2 : tile_set().columns);
+}
+
 /// Rows [first, last) of panels [panel, end), for one part of the depth.
 void run_depth_block(const Product& p, const DepthBlock& block, bool is_last, const float* const* rows, int64_t first, int64_t last, int64_t panel, int64_t end) {
   const TileSet& tiles = tile_set();
@@ -100,25 +107,25 @@ void run_depth_block(const Product& p, const DepthBlock& block, bool is_last, co
   tile.low = is_last ? p.epilogue.low : -__builtin_huge_valf();
   tile.high = is_last ? p.epilogue.high : __builtin_huge_valf();
   // Tiles of nearly the same height: a low one at the end would leave most units idle.
+  const float* const after = is_last ? p.after : panel_at(p, panel, block.depth + block.size());
   const int64_t tiles_down = ceil_div(last - first, int64_t{tiles.rows}), height = (last - first) / tiles_down, taller = (last - first) % tiles_down;
   for (; panel < end; ++panel) {
     const int64_t column = panel * tiles.columns;
     const bool half = p.weights->is_half(panel);
     const int64_t width = half ? tiles.columns / 2 : tiles.columns;
     tile.columns = static_cast<int>(std::min(p.weights->columns() - column, width));
-    tile.panel = p.weights->panel(panel) + block.depth * width;
+    tile.panel = panel_at(p, panel, block.depth);
     tile.bias = block.depth == 0 ? p.weights->bias(panel) : nullptr;
-    const float* next = panel + 1 < p.weights->panel_count()
-                            ? p.weights->panel(panel + 1) + block.depth * (p.weights->is_half(panel + 1) ? tiles.columns / 2 : tiles.columns)
-                            : tile.panel;
-    // Every tile fetches its share of the next panel.
-    const int64_t share = ceil_div(block.size() * width / kLineFloats, tiles_down) * kLineFloats;
+    const float* next = panel + 1 < end ? panel_at(p, panel + 1, block.depth) : after;
+    // Every tile fetches its share of the next panel: few rows stand against much memory.
+    const int64_t lines = ceil_div(ceil_div(block.size() * width, int64_t{kLineFloats}), tiles_down), steps = block.taps * (block.run / kPrefetchSteps);
+    tile.next_lines = next == nullptr ? 0 : static_cast<int>(std::min(ceil_div(lines, std::max<int64_t>(steps, 1)), kMaxPrefetchLines));
     const TileFn* functions = half ? tiles.half : tiles.full;
     for (int64_t row = first, down = 0; row < last; ++down) {
       const int64_t count = height + (down < taller ? 1 : 0);
       tile.rows = rows + (row - first);
       tile.c = p.c + row * p.c_row + column;
-      tile.next = next + down * share;
+      if (next != nullptr) tile.next = next + down * lines * kLineFloats;
       tile.residual = is_last && p.residual != nullptr ? p.residual + row * p.residual_row + column : nullptr;
       functions[count](tile);
       if (is_last) p.epilogue.apply(tile.c, p.c_row, count, tile.columns);
@@ -173,6 +180,7 @@ void run_row(const Product& p, int64_t panel, int64_t end) {
 
 void Epilogue::apply(float* values, int64_t row, int64_t rows, int64_t columns) const {
   if (function == nullptr) return;
+  if (row == columns) columns *= std::exchange(rows, 1);  // one run
   for (int64_t i = 0; i < rows; ++i, values += row) function(values, nullptr, nullptr, 0, values, static_cast<size_t>(columns));
 }
 
@@ -193,24 +201,33 @@ Result<Epilogue> epilogue_of(std::string_view activation, double low, double hig
 }
 
 int64_t PackedMatrix::panel_count() const { return ceil_div(n_, int64_t{tile_set().columns}); }
-const float* PackedMatrix::panel(int64_t index) const { return reinterpret_cast<const float*>(panels_.data()) + index * depth_ * tile_set().columns; }
-const float* PackedMatrix::bias(int64_t index) const { return reinterpret_cast<const float*>(bias_.data()) + index * tile_set().columns; }
+const float* PackedMatrix::panel(int64_t index) const { return panels_ + index * depth_ * tile_set().columns; }
+const float* PackedMatrix::bias(int64_t index) const { return reinterpret_cast<const float*>(memory_->bias.data()) + index * tile_set().columns; }
 bool PackedMatrix::is_half(int64_t index) const { return n_ - index * tile_set().columns <= tile_set().columns / 2; }
 
-Result<std::shared_ptr<PackedMatrix>> PackedMatrix::create(int64_t n, int64_t depth) {
-  auto made = std::make_shared<PackedMatrix>();
-  made->n_ = n;
-  made->depth_ = depth;
-  const int64_t padded = made->panel_count() * tile_set().columns;
-  PTERON_ASSIGN(made->panels_, Buffer::create(static_cast<size_t>(padded * std::max<int64_t>(depth, 1)) * sizeof(float)));
-  PTERON_ASSIGN(made->bias_, Buffer::create_zeroed(static_cast<size_t>(padded) * sizeof(float)));
+Result<std::vector<std::shared_ptr<PackedMatrix>>> PackedMatrix::create(int64_t count, int64_t n, int64_t depth) {
+  const int64_t padded = ceil_div(n, int64_t{tile_set().columns}) * tile_set().columns, floats = padded * std::max<int64_t>(depth, 1);
+  auto memory = std::make_shared<Memory>();
+  PTERON_ASSIGN(memory->panels, Buffer::create(static_cast<size_t>(count * floats) * sizeof(float)));
+  PTERON_ASSIGN(memory->bias, Buffer::create_zeroed(static_cast<size_t>(padded) * sizeof(float)));
+  std::vector<std::shared_ptr<PackedMatrix>> made(static_cast<size_t>(count));
+  const float* panels = reinterpret_cast<const float*>(memory->panels.data());
+  for (std::shared_ptr<PackedMatrix>& matrix : made) {
+    matrix = std::make_shared<PackedMatrix>();
+    matrix->n_ = n;
+    matrix->depth_ = depth;
+    matrix->memory_ = memory;
+    matrix->panels_ = panels;
+    panels += floats;
+  }
   return made;
 }
 
 Result<std::shared_ptr<const PackedMatrix>> PackedMatrix::make(const float* data, int64_t n, int64_t stride_n, std::span<const int64_t> offsets,
                                                                const float* bias, int64_t bias_stride, ThreadPool& pool) {
-  PTERON_ASSIGN(const std::shared_ptr<PackedMatrix> made, create(n, static_cast<int64_t>(offsets.size())));
-  float* biases = reinterpret_cast<float*>(made->bias_.data());
+  PTERON_ASSIGN(const std::vector<std::shared_ptr<PackedMatrix>> one, create(1, n, static_cast<int64_t>(offsets.size())));
+  const std::shared_ptr<PackedMatrix>& made = one[0];
+  float* biases = reinterpret_cast<float*>(made->memory_->bias.data());
   for (int64_t j = 0; bias != nullptr && j < n; ++j) biases[j] = bias[j * bias_stride];
   const PanelPacker packer(offsets);
   const int64_t width = tile_set().columns;

@@ -36,8 +36,8 @@ class PackedMatrix final : public runtime::KernelState {
   /// Element (j, k) is data[j * stride_n + offsets[k]]; bias may be null.
   static Result<std::shared_ptr<const PackedMatrix>> make(const float* data, int64_t n, int64_t stride_n, std::span<const int64_t> offsets,
                                                           const float* bias, int64_t bias_stride, ThreadPool& pool);
-  /// Without a bias; the panels' memory is to be written. Errors: kOutOfMemory.
-  static Result<std::shared_ptr<PackedMatrix>> create(int64_t n, int64_t depth);
+  /// `count` matrices whose panels lie one after the other, without a bias; the panels' memory is to be written. Errors: kOutOfMemory.
+  static Result<std::vector<std::shared_ptr<PackedMatrix>>> create(int64_t count, int64_t n, int64_t depth);
   int64_t columns() const { return n_; }
   int64_t depth() const { return depth_; }
   int64_t panel_count() const;
@@ -48,8 +48,12 @@ class PackedMatrix final : public runtime::KernelState {
   bool is_half(int64_t index) const;
 
  private:
+  struct Memory {
+    Buffer panels, bias;  ///< the bias of all matrices is one
+  };
   int64_t n_ = 0, depth_ = 0;
-  Buffer panels_, bias_;
+  std::shared_ptr<Memory> memory_;
+  const float* panels_ = nullptr;
 };
 
 /// Memory for gathered rows, shared by all calls of a process: as many buffers as blocks run at once.
@@ -104,6 +108,7 @@ struct Product {
   int64_t residual_row = 0;
   Epilogue epilogue;
   const WorkBuffers* work = nullptr;  ///< may be null: nothing is gathered
+  const float* after = nullptr;       ///< weights that the caller reads next, to be brought near; may be null
 };
 void run_product(const Product& product, ThreadPool& pool);
 /// Panels [first, last) for all rows (at most kMaxBlockRows), on the calling thread.

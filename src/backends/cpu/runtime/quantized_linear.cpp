@@ -241,7 +241,8 @@ Status float_panels(const Call& c, int64_t first, int64_t last) {
   const PanelPacker packer(offsets);
   for (int64_t p = first; p < last; ++p) {
     const int64_t begin = p * width, end = std::min(q.n, begin + width);
-    PTERON_ASSIGN(const std::shared_ptr<PackedMatrix> panel, PackedMatrix::create(end - begin, q.depth));
+    PTERON_ASSIGN(const std::vector<std::shared_ptr<PackedMatrix>> one, PackedMatrix::create(1, end - begin, q.depth));
+    const std::shared_ptr<PackedMatrix>& panel = one[0];
     PTERON_TRY(unpack_panel(c, begin, end, reinterpret_cast<float*>(rows.data()), panel.get(), packer));
     for (int64_t row = 0; row < c.rows; row += kMaxBlockRows) {
       const EvenRows source{static_cast<const float*>(c.x) + row * q.depth, q.depth};

@@ -42,11 +42,11 @@ inline void add_products(const Tile& t, V (&acc)[kHeight][kVectors]) {
   };
   const int64_t run = t.run;
   const float* next = t.next;
+  const int lines = t.next_lines;
   for (int64_t tap = 0; tap < t.taps; ++tap) {
     int64_t k = 0;
     for (; k + kPrefetchSteps <= run; k += kPrefetchSteps) {
-      __builtin_prefetch(next, 0, 2);
-      next += kLineFloats;
+      for (int line = 0; line < lines; ++line, next += kLineFloats) __builtin_prefetch(next, 0, 2);
       PTERON_UNROLL
       for (int u = 0; u < kPrefetchSteps; ++u) step(k + u);
     }

@@ -17,7 +17,8 @@ struct Tile {
   const int64_t* steps = nullptr;      ///< elements from each tap to the next, `taps` entries
   int64_t run = 0;                     ///< contiguous elements of a tap
   const float* panel = nullptr;        ///< width is that of the function
-  const float* next = nullptr;         ///< memory to bring near while the tile runs: one line for every kPrefetchSteps elements
+  const float* next = nullptr;         ///< memory to bring near while the tile runs
+  int next_lines = 0;                  ///< lines of it for every kPrefetchSteps elements
   float* c = nullptr;
   int64_t c_row = 0;                   ///< elements from one row of c to the next
   const float* bias = nullptr;         ///< width values, or null: go on from what c has

@@ -13,9 +13,11 @@ namespace pteron::cpu {
 namespace {
 
 constexpr int64_t kPoints = 36;
-// Tiles of a block: their transformed values, before and after the products, should stay in the second-level cache.
-constexpr int64_t kBlockFloats = 128 << 10;
-constexpr int64_t kMinBlockTiles = 12, kMaxBlockTiles = 48;
+// Tiles of a block: their transformed values, before and after the products, should stay in the second-level cache, but every block reads
+// all weights, which do not stay there if they are large.
+constexpr int64_t kBlockFloats = 128 << 10, kFarBlockFloats = 1 << 20;
+constexpr int64_t kCachedWeightFloats = 256 << 10;
+constexpr int64_t kMinBlockTiles = 12, kMaxBlockTiles = 64;
 // Fewer tiles than this do not pay for four times the weights.
 constexpr int64_t kMinTiles = 12;
 constexpr int64_t kMinChannels = 16;
@@ -24,10 +26,11 @@ constexpr int64_t kMinChannels = 16;
 constexpr double kG[6][3] = {{1.0 / 4, 0, 0},          {-1.0 / 6, -1.0 / 6, -1.0 / 6}, {-1.0 / 6, 1.0 / 6, -1.0 / 6},
                              {1.0 / 24, 1.0 / 12, 1.0 / 6}, {1.0 / 24, -1.0 / 12, 1.0 / 6}, {0, 0, 1}};
 
-int64_t block_tiles(int64_t channels, int64_t out_channels) {
-  const int64_t rows = tile_set().rows;
-  const int64_t tiles = std::clamp(kBlockFloats / (kPoints * (channels + out_channels)), kMinBlockTiles, kMaxBlockTiles);
-  return ceil_div(tiles, rows) * rows;
+/// Tiles of each of the blocks that `tiles` are shared out to.
+int64_t block_tiles(int64_t tiles, int64_t channels, int64_t out_channels) {
+  const int64_t floats = kPoints * channels * out_channels <= kCachedWeightFloats ? kBlockFloats : kFarBlockFloats;
+  const int64_t most = std::clamp(floats / (kPoints * (channels + out_channels)), kMinBlockTiles, kMaxBlockTiles);
+  return ceil_div(tiles, ceil_div(tiles, most));
 }
 
 /// Tiles of 4x4 outputs that cover `count` images.
@@ -121,6 +124,7 @@ void run_tiles(const WinogradConv& c, int64_t first, int64_t last, int64_t panel
     p.context = &rows;
     p.c = sums + i * tiles * columns - column;  // panels before the first are not written
     p.c_row = columns;
+    if (i + 1 < kPoints) p.after = c.weights->matrices[static_cast<size_t>(i + 1)]->panel(panel);
     run_panels(p, panel, end);
   }
   for (int64_t t = 0; t < tiles; ++t) {
@@ -174,10 +178,7 @@ Result<std::shared_ptr<const runtime::KernelState>> WinogradWeights::make(const 
   std::copy(strides, strides + 4, made->strides);
   PTERON_ASSIGN(made->bias, Buffer::create_zeroed(static_cast<size_t>(out_channels) * sizeof(float)));
   for (int64_t o = 0; bias != nullptr && o < out_channels; ++o) reinterpret_cast<float*>(made->bias.data())[o] = bias[o * bias_stride];
-  std::vector<std::shared_ptr<PackedMatrix>> matrices(kPoints);
-  for (std::shared_ptr<PackedMatrix>& matrix : matrices) {
-    PTERON_ASSIGN(matrix, PackedMatrix::create(out_channels, channels));
-  }
+  PTERON_ASSIGN(const std::vector<std::shared_ptr<PackedMatrix>> matrices, PackedMatrix::create(kPoints, out_channels, channels));
   pool.parallel_for(matrices[0]->panel_count(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t p = begin; p < end; ++p) transform_panel(data, out_channels, channels, strides, p, matrices);
   });
@@ -189,7 +190,7 @@ Status run_winograd(const WinogradConv& c, ThreadPool& pool) {
   const int64_t tiles = tile_count(c.count, c.out_height, c.out_width);
   const int64_t panels = c.weights->matrices[0]->panel_count(), threads = pool.thread_count();
   if (tiles == 0 || panels == 0) return ok_status();
-  const int64_t block = std::min(block_tiles(c.channels, c.out_channels), tiles);
+  const int64_t block = block_tiles(tiles, c.channels, c.out_channels);
   const int64_t blocks = ceil_div(tiles, block);
   // With fewer blocks than threads, the output channels are shared out as well; each part transforms the input for itself.
   const int64_t parts = std::min(panels, ceil_div(threads, blocks)), part = ceil_div(panels, parts);
