@@ -169,11 +169,11 @@ HWY_INLINE Vec<D> gelu_tanh(D d, Vec<D> x) {
 }
 template <class D>
 HWY_INLINE Vec<D> hardsigmoid(D d, Vec<D> x) {
-  return hn::Div(bounded(d, hn::Add(x, hn::Set(d, 3.0f)), 0.0f, 6.0f), hn::Set(d, 6.0f));
+  return hn::Mul(bounded(d, hn::Add(x, hn::Set(d, 3.0f)), 0.0f, 6.0f), hn::Set(d, 1.0f / 6.0f));
 }
 template <class D>
 HWY_INLINE Vec<D> hardswish(D d, Vec<D> x) {
-  return hn::Div(hn::Mul(x, bounded(d, hn::Add(x, hn::Set(d, 3.0f)), 0.0f, 6.0f)), hn::Set(d, 6.0f));
+  return hn::Mul(x, hardsigmoid(d, x));
 }
 
 }  // namespace vm
