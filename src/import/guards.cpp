@@ -16,7 +16,7 @@ using ir::ExprOp;
 namespace {
 
 constexpr int kMaxGuardDepth = 60;
-constexpr int kMaxNodes = 1000;
+constexpr int kMaxGuardNodes = 1000;
 
 class GuardParser {
  public:
@@ -52,7 +52,7 @@ class GuardParser {
     return 0;
   }
   Expr make(ExprOp op, std::initializer_list<Expr> args) {
-    if (failed_ || ++nodes_ > kMaxNodes) return fail();
+    if (failed_ || ++nodes_ > kMaxGuardNodes) return fail();
     return exprs_.make(op, std::span<const Expr>(args.begin(), args.size()));
   }
 

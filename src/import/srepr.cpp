@@ -18,7 +18,7 @@ using ir::Range;
 namespace {
 
 constexpr int kMaxSreprDepth = 100;
-constexpr int kMaxNodes = 2000;
+constexpr int kMaxSreprNodes = 2000;
 constexpr size_t kMaxTerms = 2000;  ///< terms of a sum after multiplying out
 
 /// Heads that are one operation of ours on the same arguments.
@@ -116,7 +116,7 @@ class SreprParser {
 
   Expr expression(int depth) {
     if (!status_.ok()) return 0;
-    if (depth > kMaxSreprDepth || ++nodes_ > kMaxNodes) {
+    if (depth > kMaxSreprDepth || ++nodes_ > kMaxSreprNodes) {
       unsupported("too large");
       return 0;
     }

@@ -92,9 +92,9 @@ Status read_side(const std::string& path, const Arguments& a, const std::vector<
   return ok_status();
 }
 
-class Printer {
+class DifferencePrinter {
  public:
-  Printer(bool json) : json_(json) {
+  DifferencePrinter(bool json) : json_(json) {
     if (json_) writer_.begin_array();
   }
   bool failed() const { return failed_; }
@@ -166,7 +166,7 @@ Result<int> run_compare(const Arguments& a) {
   PTERON_TRY(read_side(a.positionals()[0], a, inputs, &left));
   PTERON_TRY(read_side(a.positionals()[1], a, inputs, &right));
   if (left.size() != right.size()) return Status(Code::kInvalidInput, str_cat(left.size(), " calls on one side, ", right.size(), " on the other; a tensor file holds one call"));
-  Printer printer(a.flag("json"));
+  DifferencePrinter printer(a.flag("json"));
   for (size_t call = 0; call < left.size(); ++call) {
     for (const auto& [name, view] : left[call].views) {
       const auto other = right[call].views.find(name);

@@ -44,9 +44,9 @@ std::string taker(const ir::Graph& graph, const ir::Node& node, const compiler::
 }
 
 /// Prints nodes as lines or JSON objects.
-class Printer {
+class GraphPrinter {
  public:
-  Printer(std::string wanted, bool as_json) : wanted_(std::move(wanted)), as_json_(as_json) {
+  GraphPrinter(std::string wanted, bool as_json) : wanted_(std::move(wanted)), as_json_(as_json) {
     if (as_json_) json_.begin_array();
   }
   size_t shown() const { return shown_; }
@@ -100,7 +100,7 @@ Result<int> run_explain(const Arguments& a) {
   compiler::CompileOptions options;
   options.methods.push_back({"forward", a.positionals()[0]});
   options.stop_after = backends.empty() ? "functionalize" : "optimize";
-  Printer printer(wanted, a.flag("json"));
+  GraphPrinter printer(wanted, a.flag("json"));
   options.observe = [&](const ir::Program& program) {
     for (const auto& method : program.methods) {
       printer.show(method->graph, [&](const ir::Graph& graph, const ir::Node& node) {

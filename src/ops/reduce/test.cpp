@@ -15,7 +15,7 @@
 namespace pteron::ops {
 namespace {
 
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr double kQuietNaN = std::numeric_limits<double>::quiet_NaN();
 
 /// A float tensor whose dims lie in memory in `order` (outermost first), elements `gap` apart.
 struct Input {
@@ -171,7 +171,7 @@ TEST(Reduce, LongSumsDoNotDriftAndDoNotDependOnThreads) {
 
 TEST(Reduce, PositionsOfExtremes) {
   // the first of equal elements; the first NaN
-  std::vector<float> x = {1, 5, 5, 2, static_cast<float>(kNaN), 7, static_cast<float>(kNaN), 0};
+  std::vector<float> x = {1, 5, 5, 2, static_cast<float>(kQuietNaN), 7, static_cast<float>(kQuietNaN), 0};
   std::vector<float> values(2);
   std::vector<int64_t> places(2, -1);
   KernelCallBuilder call;
@@ -222,7 +222,7 @@ TEST(Reduce, IntegersWrapAndTruthCounts) {
   EXPECT_EQ(sum, 197);
   std::vector<float> mixed(5000, 1.0f);
   mixed[17] = 0;
-  mixed[18] = static_cast<float>(kNaN);
+  mixed[18] = static_cast<float>(kQuietNaN);
   int64_t count = 0;
   KernelCallBuilder truth;
   truth.tensor(make_contiguous_view(DType::kFloat32, std::vector<int64_t>{5000}, mixed.data())).integers({});
