@@ -48,6 +48,14 @@ function(pteron_use_highway target)
     "HWY_DISABLED_TARGETS=(HWY_AVX3_DL|HWY_SSSE3|HWY_SSE4)")
 endfunction()
 
+# pteron_capped_test(NAME): a test once more as on a processor with AVX2 alone (base/processor.h).
+function(pteron_capped_test name)
+  if(TARGET ${name})
+    add_test(NAME ${name}_avx2 COMMAND ${name})
+    set_tests_properties(${name}_avx2 PROPERTIES TIMEOUT 300 ENVIRONMENT PTERON_CPU_MAX=avx2)
+  endif()
+endfunction()
+
 # pteron_room(NAME SOURCES... [DEPENDS targets...]): static library of one room.
 function(pteron_room name)
   cmake_parse_arguments(ROOM "" "" "SOURCES;DEPENDS" ${ARGN})

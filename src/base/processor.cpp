@@ -2,8 +2,10 @@
 #include "base/processor.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
-#include <string_view>
+
+#include "base/str_cat.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -16,7 +18,22 @@
 namespace pteron {
 namespace {
 
+constexpr std::array<std::string_view, 5> kNames = {"avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"};  // by Units
+
+std::string_view cap_text() {
+  const char* text = std::getenv("PTERON_CPU_MAX");
+  return text != nullptr ? text : "";
+}
+
+/// No cap where the environment has none, or an unknown one, which check_cpu_cap() refuses.
+Units cap_of_environment() { return units_of_name(cap_text()).value_or(Units::kAmx); }
+
 #if defined(__x86_64__)
+bool has_avx512() {
+  return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
+         __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512cd") != 0 && __builtin_cpu_supports("bmi2") != 0;
+}
+
 bool has_tiles() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
@@ -33,7 +50,7 @@ bool has_tiles() {
 }
 
 Units find_units(Units cap) {
-  if (!has_avx512() || cap < Units::kAvx512) return Units::kAvx2;
+  if (!use_avx512()) return Units::kAvx2;
   if (__builtin_cpu_supports("avx512vnni") == 0 || cap < Units::kAvx512Vnni) return Units::kAvx512;
   if (__builtin_cpu_supports("avx512bf16") == 0 || cap < Units::kAvx512Bf16) return Units::kAvx512Vnni;
   if (cap < Units::kAmx || !has_tiles()) return Units::kAvx512Bf16;
@@ -43,17 +60,32 @@ Units find_units(Units cap) {
 Units find_units(Units) { return Units::kAvx2; }
 #endif
 
-Units cap_of_environment() {
-  const char* text = std::getenv("PTERON_CPU_MAX");
-  const std::string_view cap = text != nullptr ? text : "";
-  if (cap == "avx2") return Units::kAvx2;
-  if (cap == "avx512") return Units::kAvx512;
-  if (cap == "avx512_vnni") return Units::kAvx512Vnni;
-  if (cap == "avx512_bf16") return Units::kAvx512Bf16;
-  return Units::kAmx;
+}  // namespace
+
+std::string_view units_name(Units units) { return kNames[static_cast<size_t>(units)]; }
+
+std::optional<Units> units_of_name(std::string_view name) {
+  const auto found = std::find(kNames.begin(), kNames.end(), name);
+  if (found == kNames.end()) return std::nullopt;
+  return static_cast<Units>(found - kNames.begin());
 }
 
-}  // namespace
+Status check_cpu_cap() {
+  const std::string_view text = cap_text();
+  if (text.empty() || units_of_name(text)) return ok_status();
+  std::string known;
+  for (const std::string_view name : kNames) str_append(known, known.empty() ? "" : ", ", name);
+  return Status(Code::kInvalidInput, str_cat("the environment's PTERON_CPU_MAX is '", text, "', expected one of ", known));
+}
+
+bool use_avx512() {
+#if defined(__x86_64__)
+  static const bool use = has_avx512() && cap_of_environment() >= Units::kAvx512;
+  return use;
+#else
+  return false;
+#endif
+}
 
 bool has_fast_bf16() {
 #if defined(__x86_64__)

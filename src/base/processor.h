@@ -1,8 +1,12 @@
 // What the processor can do, as far as kernels choose by it. PTERON_CPU_MAX in the environment (avx2, avx512, avx512_vnni, avx512_bf16, amx) caps
-// what products in narrow types choose, so that tests and measurements run what a smaller processor would run.
+// what they choose, so that tests and measurements run what a smaller processor would run. Asked by kernels; the cap is checked by Program::load.
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "pteron/status.h"
 
 namespace pteron {
 
@@ -15,15 +19,17 @@ enum class Units : uint8_t {
   kAmx,         ///< tiles of both; the system lets this process use them
 };
 
-/// What the compiler may use in AVX-512 versions of kernels (hwy/set_macros-inl.h), whatever the cap is. Threads: any.
-inline bool has_avx512() {
-#if defined(__x86_64__)
-  return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
-         __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512cd") != 0 && __builtin_cpu_supports("bmi2") != 0;
-#else
-  return false;
-#endif
-}
+/// "avx2", "avx512", ...: as in PTERON_CPU_MAX.
+std::string_view units_name(Units units);
+/// Nothing for other names.
+std::optional<Units> units_of_name(std::string_view name);
+
+/// Errors: kInvalidInput (PTERON_CPU_MAX is set to something else than a name of units).
+Status check_cpu_cap();
+
+/// Whether the processor has what the compiler uses in AVX-512 versions of kernels (hwy/set_macros-inl.h), and the cap allows it; asked once.
+/// Threads: any.
+bool use_avx512();
 
 /// Whether products of bfloat16 in vector registers are faster than those of the same numbers widened to float. Measured on a Xeon of 2025: 85
 /// against 150 GFLOP/s on one core.

@@ -33,13 +33,13 @@ double depth_of(std::string_view kernel, std::span<Value* const> args) {
   };
   static constexpr Product kProducts[] = {{"aten::addmm.out", 1}, {"aten::baddbmm.out", 1}, {"aten::bmm.out", 0}, {"aten::linear.out", 0},
                                           {"aten::matmul.out", 0}, {"aten::mm.out", 0}, {"pteron_cpu::linear.out", 0},
-                                          {"pteron_cpu::linear_bf16.out", 0}, {"pteron_cpu::qlinear.out", 0}};
+                                          {"pteron_cpu::linear16.out", 0}, {"pteron_cpu::qlinear.out", 0}};
   for (const Product& product : kProducts) {
     if (product.kernel != kernel || product.left >= args.size() || args[product.left]->tag != Tag::kTensor) continue;
     const runtime::Tensor& left = args[product.left]->tensor;
     return left.rank() == 0 ? 0 : static_cast<double>(left.size(left.rank() - 1));
   }
-  static constexpr std::string_view kConvolutions[] = {"aten::convolution.out", "pteron_cpu::conv2d.out", "pteron_cpu::conv2d_bf16.out", "pteron_cpu::qconv2d.out"};
+  static constexpr std::string_view kConvolutions[] = {"aten::convolution.out", "pteron_cpu::conv2d.out", "pteron_cpu::conv2d16.out", "pteron_cpu::qconv2d.out"};
   if (std::ranges::find(kConvolutions, kernel) != std::end(kConvolutions) && args.size() > 1 && args[1]->tag == Tag::kTensor && args[1]->tensor.rank() > 0) {
     return elements(*args[1]) / std::max(1.0, static_cast<double>(args[1]->tensor.size(0)));
   }

@@ -166,8 +166,10 @@ std::vector<std::string> operators_of(const format::ProgramSpec& program) {
 
 Status check_all_taken(const MethodPartition& part) {
   if (part.report.nodes_outside == 0) return ok_status();
-  std::string text = str_cat("method ", part.method, ": no backend takes ", part.report.nodes_outside, " nodes:");
-  for (const partition::Refusal& refusal : part.report.refusals) str_append(text, " ", refusal.op, " (", refusal.count, "): ", refusal.reason, ";");
+  std::string text = str_cat("method ", part.method, ": no backend takes ", part.report.nodes_outside, part.report.nodes_outside == 1 ? " node:" : " nodes:");
+  for (const partition::Refusal& refusal : part.report.refusals) {
+    if (refusal.outside > 0) str_append(text, " ", refusal.op, " (", refusal.outside, ", first ", refusal.first, "), ", refusal.backend, ": ", refusal.reason, ";");
+  }
   text.pop_back();
   return Status(Code::kUnsupported, text);
 }

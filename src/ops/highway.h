@@ -13,7 +13,7 @@
 
 /// Calls f(), a function of the namespace around HWY_NAMESPACE.
 #if HWY_ARCH_X86 && (HWY_TARGETS & HWY_AVX3) != 0 && HWY_STATIC_TARGET != HWY_AVX3
-#define PTERON_HWY_CALL(f) (pteron::has_avx512() ? N_AVX3::f() : HWY_STATIC_DISPATCH(f)())
+#define PTERON_HWY_CALL(f) (pteron::use_avx512() ? N_AVX3::f() : HWY_STATIC_DISPATCH(f)())
 #else
 #define PTERON_HWY_CALL(f) HWY_STATIC_DISPATCH(f)()
 #endif

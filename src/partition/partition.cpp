@@ -6,6 +6,7 @@
 #include <map>
 #include <queue>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -85,6 +86,7 @@ class Partitioner {
 
  private:
   Result<std::vector<Group>> extract_all() {
+    report_refusals();
     find_results();
     find_versions();
     std::vector<Group> groups;
@@ -184,18 +186,40 @@ class Partitioner {
 
   void choose_owners() {
     for (const Backend* backend : backends_) report_.shares.push_back({std::string(backend->name())});
-    std::map<std::pair<std::string, std::string>, uint32_t> refusals;
     owner_.assign(graph_.order.size(), kOutside);
+    std::vector<std::string> reasons;
     for (uint32_t i = 0; i < graph_.order.size(); ++i) {
-      Support last = Support::no("no backend");
+      reasons.clear();
       for (size_t b = 0; b < backends_.size() && owner_[i] == kOutside; ++b) {
-        last = ask(*backends_[b], graph_, node_at(i));
-        if (last.yes) owner_[i] = static_cast<int>(b);
+        Support answer = ask(*backends_[b], graph_, node_at(i));
+        if (answer.yes) owner_[i] = static_cast<int>(b);
+        if (!answer.yes) reasons.push_back(std::move(answer.reason));
       }
-      if (!last.yes) ++refusals[{node_at(i).op->name, last.reason}];
+      for (size_t b = 0; b < reasons.size(); ++b) note_refusal(b, node_at(i), reasons[b], owner_[i] == kOutside);
     }
-    for (const auto& [key, count] : refusals) report_.refusals.push_back({key.first, key.second, count});
-    std::stable_sort(report_.refusals.begin(), report_.refusals.end(), [](const Refusal& a, const Refusal& b) { return a.count > b.count; });
+  }
+
+  void note_refusal(size_t backend, const Node& node, const std::string& reason, bool outside) {
+    Refusal& refusal = refusals_[{backend, node.op->name, reason}];
+    if (refusal.count == 0 || (outside && refusal.outside == 0)) refusal.first = node.name;
+    ++refusal.count;
+    if (outside) ++refusal.outside;
+  }
+
+  /// Moves the refusals to the report, by backend and frequency.
+  void report_refusals() {
+    for (auto& [key, refusal] : refusals_) {
+      refusal.backend = std::string(backends_[std::get<0>(key)]->name());
+      refusal.op = std::get<1>(key);
+      refusal.reason = std::get<2>(key);
+    }
+    for (size_t b = 0; b < backends_.size(); ++b) {
+      const auto begin = static_cast<std::ptrdiff_t>(report_.refusals.size());
+      for (auto& [key, refusal] : refusals_) {
+        if (std::get<0>(key) == b) report_.refusals.push_back(std::move(refusal));
+      }
+      std::stable_sort(report_.refusals.begin() + begin, report_.refusals.end(), [](const Refusal& x, const Refusal& y) { return x.count > y.count; });
+    }
   }
 
   /// Position of the node that makes a value; nothing for inputs, states and constants.
@@ -280,7 +304,10 @@ class Partitioner {
   void drop_constant_groups() {
     for (std::vector<uint32_t>& positions : members_) {
       if (reads_something(positions)) continue;
-      for (const uint32_t position : positions) group_[position] = -1;
+      for (const uint32_t position : positions) {
+        group_[position] = -1;
+        note_refusal(static_cast<size_t>(owner_[position]), node_at(position), "nothing but constants is read: folding makes a constant of it", true);
+      }
       positions.clear();
     }
   }
@@ -468,6 +495,7 @@ class Partitioner {
   std::span<const Backend* const> backends_;
   uint32_t first_index_;
   PartitionReport& report_;
+  std::map<std::tuple<size_t, std::string, std::string>, Refusal> refusals_;  // by backend, operator, reason
   // By position in the graph's order:
   std::vector<int> owner_;                       // index of the backend, or kOutside
   std::vector<uint32_t> level_;

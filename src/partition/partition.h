@@ -14,11 +14,14 @@
 
 namespace pteron::partition {
 
-/// Why nodes stayed outside, for reports: operator name, reason, how many.
+/// Nodes that a backend did not take, for reports.
 struct Refusal {
+  std::string backend;
   std::string op;
   std::string reason;
   uint32_t count = 0;
+  uint32_t outside = 0;   ///< of these, nodes that no later backend took either
+  std::string first;      ///< name of one of them, one that stayed outside if there is any
 };
 
 /// What one backend took of a method.
@@ -33,7 +36,7 @@ struct PartitionReport {
   std::vector<BackendShare> shares;   ///< in the order of the backends
   uint32_t nodes_outside = 0;         ///< nodes that no backend took; views that only rename bytes do not count
   double seconds_outside = 0;         ///< estimated time of nodes outside
-  std::vector<Refusal> refusals;      ///< of the last backend asked, most frequent first
+  std::vector<Refusal> refusals;      ///< by backend in their order, most frequent first
   uint64_t steps = 0;                 ///< operands and edges looked at: what the time grows with
 };
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ctime>
 
 #include "base/str_cat.h"
 #include "ir/verify.h"
@@ -85,6 +86,25 @@ TEST(Partition, AsksBackendsInOrderAndTakesNothingTwice) {
   EXPECT_EQ(parted.groups[0].backend, &a);
   EXPECT_EQ(parted.groups[1].backend, &b);
   EXPECT_EQ(parted.report.nodes_outside, 0u);
+  // `a` says why it did not take the addition, and that a later one did.
+  ASSERT_EQ(parted.report.refusals.size(), 1u);
+  EXPECT_EQ(parted.report.refusals[0].backend, "a");
+  EXPECT_EQ(parted.report.refusals[0].op, "aten::add.Tensor");
+  EXPECT_EQ(parted.report.refusals[0].reason, "not on the list");
+  EXPECT_EQ(parted.report.refusals[0].count, 1u);
+  EXPECT_EQ(parted.report.refusals[0].outside, 0u);
+}
+
+TEST(Partition, EveryBackendSaysWhyANodeStaysOutside) {
+  TestGraph t;
+  const ValueId x = t.input("x", {4});
+  t.graph.outputs = {t.builder.op("aten::add.Tensor", {t.builder.op("aten::relu", {x}), x})};
+  const Taking a("a", {}), b("b", {"aten::relu"});
+  const Parted parted = run(t, {&a, &b});
+  std::vector<std::string> said;
+  for (const Refusal& r : parted.report.refusals) said.push_back(str_cat(r.backend, " ", r.op, " ", r.count, " ", r.outside, " ", r.reason));
+  EXPECT_EQ(said, (std::vector<std::string>{"a aten::add.Tensor 1 1 not on the list", "a aten::relu 1 0 not on the list", "b aten::add.Tensor 1 1 not on the list"}));
+  EXPECT_EQ(parted.report.nodes_outside, 1u);
 }
 
 TEST(Partition, IndependentPartsAreOneGroup) {
@@ -109,6 +129,9 @@ TEST(Partition, AGroupOfConstantsStaysOutside) {
   const Parted parted = run(t, {&backend});
   EXPECT_TRUE(parted.groups.empty());
   EXPECT_EQ(names(t.graph), (std::vector<std::string>{"aten::relu", "aten::add.Tensor"}));
+  EXPECT_EQ(parted.report.nodes_outside, 2u);
+  ASSERT_EQ(parted.report.refusals.size(), 2u);
+  EXPECT_NE(parted.report.refusals[1].reason.find("nothing but constants"), std::string::npos);
 }
 
 TEST(Partition, NumbersThatNoTensorGivesAreInputs) {
@@ -123,6 +146,27 @@ TEST(Partition, NumbersThatNoTensorGivesAreInputs) {
   const ir::Graph& inner = parted.groups[0].method->graph;
   ASSERT_EQ(inner.inputs.size(), 2u);  // y, and s0: 2*s0 alone does not say it
   EXPECT_EQ(inner[inner.inputs[1].value].kind, ir::ValueKind::kScalar);
+}
+
+TEST(Partition, AnInputThatNobodyInsideReadsKeepsItsPlace) {
+  // y is read by the group, though what reads it is no result: rewriting inside may drop the reader, never the argument.
+  TestGraph t;
+  const ValueId x = t.input("x", {4}), y = t.input("y", {4}), z = t.input("z", {4});
+  const ValueId first = t.builder.op("aten::relu", {x});
+  t.builder.op("aten::relu", {y});
+  t.graph.outputs = {t.builder.op("aten::add.Tensor", {first, z})};
+  const Taking backend("b", {"aten::relu", "aten::add.Tensor"});
+  const Parted parted = run(t, {&backend});
+  ASSERT_EQ(parted.groups.size(), 1u);
+  const ir::Graph& inner = parted.groups[0].method->graph;
+  const ir::Node& call = t.graph[t.graph.order[0]];
+  const std::vector<ValueId> given = ir::NodeView(t.graph, *call.op, call.args).values("inputs");
+  EXPECT_EQ(given, (std::vector<ValueId>{x, y, z}));
+  ASSERT_EQ(inner.inputs.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(inner.inputs[i].name, t.graph[given[i]].name);
+    EXPECT_EQ(inner[inner.inputs[i].value].type.dtype, t.graph[given[i]].type.dtype);
+  }
 }
 
 /// Partitions a chain of `pairs` nodes inside and as many outside; gives the steps that it took.
@@ -143,6 +187,30 @@ TEST(Partition, GrowsLinearly) {
   const uint64_t half = steps_of_chain(5000), whole = steps_of_chain(10000);
   EXPECT_GE(half, 10000u);
   EXPECT_LE(whole, 2 * half + 16);
+}
+
+/// A chain where every node also reads one a hundred before, and every third stays outside: seconds of the processor for `count` nodes.
+double seconds_of(size_t count) {
+  TestGraph t;
+  std::vector<ValueId> made = {t.input("x", {4})};
+  for (size_t i = 0; i < count; ++i) {
+    const ValueId far = made[made.size() > 100 ? made.size() - 100 : 0];
+    made.push_back(t.builder.op(i % 3 == 0 ? "aten::mul.Tensor" : "aten::add.Tensor", {made.back(), far}));
+  }
+  t.graph.outputs = {made.back()};
+  const Taking backend("b", {"aten::add.Tensor"});
+  const backends::Backend* const backends[] = {&backend};
+  PartitionReport report;
+  const std::clock_t begin = std::clock();
+  EXPECT_TRUE(partition(*t.program.methods[0], backends, 0, &report).ok());
+  return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+}
+
+TEST(Partition, TwentyThousandNodesInASecond) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(NDEBUG)
+  GTEST_SKIP() << "a build that is not for speed";
+#endif
+  EXPECT_LT(seconds_of(20000), 1.0);
 }
 
 TEST(Partition, TheNewValueOfABufferTakesItsPlace) {

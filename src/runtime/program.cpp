@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "base/processor.h"
 #include "base/str_cat.h"
 #include "format/meta.h"
 #include "runtime/state.h"
@@ -95,6 +96,7 @@ Status fill_program(ProgramState& state, std::span<const std::byte> bytes) {
 
 Result<std::shared_ptr<Program>> load_program(std::shared_ptr<FileBytes> file, std::span<const std::byte> bytes, std::string label,
                                               const LoadOptions& options) {
+  PTERON_TRY(check_cpu_cap());
   auto state = std::make_unique<ProgramState>();
   state->label = std::move(label);
   state->file = std::move(file);

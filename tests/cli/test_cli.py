@@ -79,6 +79,21 @@ def test_doctor_json(pteron):
     assert report["kernels"] > 100 and report["operators"] > report["kernels"] / 4
 
 
+def test_cap_of_the_processor(pteron, sample, program, tmp_path):
+    """PTERON_CPU_MAX: known names give the same results within rounding, others are refused by name."""
+    inputs = sample / "mlp_float32" / "inputs.safetensors"
+    for name in ("avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx", ""):
+        env = {**os.environ, "PTERON_CPU_MAX": name}
+        done = pteron("compare", program, sample / "mlp_float32" / "expected.safetensors", "--inputs", inputs, env=env)
+        assert done.returncode == 0, done.stderr
+    capped = json.loads(pteron("doctor", "--json", env={**os.environ, "PTERON_CPU_MAX": "avx2"}).stdout)
+    assert capped["units"] == "avx2"
+    for words in (("run", program, "--inputs", inputs, "--outputs", tmp_path / "o.safetensors"), ("doctor",)):
+        done = pteron(*words, env={**os.environ, "PTERON_CPU_MAX": "avx9"})
+        assert done.returncode == 5, done.stderr
+        assert "PTERON_CPU_MAX is 'avx9', expected one of avx2, avx512, avx512_vnni, avx512_bf16, amx" in done.stderr
+
+
 def test_state_carries_over_between_calls(pteron, sample, tmp_path):
     case = sample / "state_window"
     assert pteron("compile", case / "model.pt2", "-o", tmp_path / "s.pte").returncode == 0

@@ -1,4 +1,6 @@
-"""compile --precision bf16: whole models within bfloat16's tolerance of eager float32, files of half the size, what stays float32; and models exported in bfloat16."""
+"""compile --precision bf16: whole models within bfloat16's tolerance of eager float32, files of half the size, what stays float32; and models exported in bfloat16 and float16."""
+import json
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -85,22 +87,26 @@ def test_results_are_those_of_bfloat16(pteron, model):
     assert sizes[1] < 0.65 * sizes[0], sizes
 
 
-def test_a_model_exported_in_bfloat16(pteron, model):
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+def test_a_model_exported_in_16_bits(pteron, model, dtype):
     folder, expected = model
     net, x = made("images" if (folder / "m.pt2").parent.name.startswith("images") else "tokens")
-    net, x = net.to(torch.bfloat16), x.to(torch.bfloat16)
+    net, x = net.to(dtype), x.to(dtype)
     with torch.no_grad():
         eager = net(x).float()
-    torch.export.save(torch.export.export(net, (x,)), folder / "half.pt2")
-    half = folder / "half"
+    half = folder / str(dtype)
     half.mkdir(exist_ok=True)
+    torch.export.save(torch.export.export(net, (x,)), half / "half.pt2")
     save_file({"0": x}, half / "in.safetensors")
-    done = pteron("compile", folder / "half.pt2", "-o", half / "m.pte")
+    done = pteron("compile", half / "half.pt2", "--strict", "--json", "-o", half / "m.pte")
     assert done.returncode == 0, done.stderr
+    kernels = {k for group in json.loads(done.stdout)["groups"] for k in group["kernels"]}
+    assert kernels & {"pteron_cpu::linear16.out", "pteron_cpu::conv2d16.out"}
+    assert not kernels & {"aten::linear.out", "aten::mm.out", "aten::addmm.out"}, "a product of weights is not the engine's"
     got = run(pteron, half, "m.pte")
-    assert got.dtype == torch.bfloat16
+    assert got.dtype == dtype
     scale, own = expected.abs().max(), (eager - expected).abs().max()
-    assert (got.float() - expected).abs().max() < 2 * own + 0.01 * scale
+    assert (got.float() - expected).abs().max() < 2 * own + (0.01 if dtype == torch.bfloat16 else 1e-3) * scale
 
 
 def test_refusals(pteron, model):

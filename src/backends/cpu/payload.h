@@ -9,7 +9,7 @@ namespace pteron::cpu {
 inline constexpr std::string_view kBackendId = "PteronCpuBackend";
 /// Compile spec with one byte, the version of the payload's operators.
 inline constexpr std::string_view kVersionKey = "version";
-inline constexpr unsigned char kVersion = 1;
+inline constexpr unsigned char kVersion = 2;
 /// Most taps of a convolution's kernel.
 inline constexpr int64_t kMaxTaps = 256;
 

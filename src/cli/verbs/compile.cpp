@@ -202,10 +202,13 @@ void print_json(const compiler::CompileReport& report, const std::string& output
   json.begin_array();
   for (const auto& part : report.partitions) {
     for (const auto& refusal : part.report.refusals) {
+      if (refusal.outside == 0) continue;
       json.begin_object();
       json.field("method", part.method);
+      json.field("backend", refusal.backend);
       json.field("op", refusal.op);
-      json.field("nodes", static_cast<uint64_t>(refusal.count));
+      json.field("nodes", static_cast<uint64_t>(refusal.outside));
+      json.field("first", refusal.first);
       json.field("reason", refusal.reason);
       json.end_object();
     }
@@ -230,6 +233,11 @@ void print_partition(const compiler::MethodPartition& part) {
   for (const auto& share : part.report.shares) {
     std::printf("method %s: backend %s runs %u nodes in %u %s, about %.1f %% of the time\n", part.method.c_str(), share.backend.c_str(), share.nodes, share.groups,
                 share.groups == 1 ? "group" : "groups", 100 * share_of(part.report, share.seconds));
+    for (const auto& refusal : part.report.refusals) {
+      if (refusal.backend != share.backend) continue;
+      std::printf("  %s does not take %s (%u, first %s%s): %s\n", share.backend.c_str(), refusal.op.c_str(), refusal.count, refusal.first.c_str(),
+                  refusal.outside > 0 ? "" : ", taken by a later one", refusal.reason.c_str());
+    }
   }
   for (const auto& group : part.groups) {
     if (group.memory_bytes > 0) {
@@ -237,10 +245,8 @@ void print_partition(const compiler::MethodPartition& part) {
                   megabytes(group.lower_bound_bytes).c_str());
     }
   }
-  if (part.report.nodes_outside > 0) std::printf("  %u nodes stay outside, about %.1f %% of the time\n", part.report.nodes_outside, 100 * share_of(part.report, part.report.seconds_outside));
-  for (const auto& refusal : part.report.refusals) {
-    std::printf("  outside: %s (%u): %s\n", refusal.op.c_str(), refusal.count, refusal.reason.c_str());
-  }
+  const unsigned outside = part.report.nodes_outside;
+  if (outside > 0) std::printf("  %u %s outside, about %.1f %% of the time\n", outside, outside == 1 ? "node stays" : "nodes stay", 100 * share_of(part.report, part.report.seconds_outside));
 }
 
 void print_report(const compiler::CompileReport& report, const std::string& output, uint64_t file_bytes, bool executorch) {

@@ -1,6 +1,9 @@
 // pteron doctor: what this machine and this build can do.
 #include <cstdio>
+#include <cstdlib>
+#include <string>
 
+#include "base/processor.h"
 #include "base/thread_pool.h"
 #include "cli/json_writer.h"
 #include "cli/session.h"
@@ -18,10 +21,13 @@ struct Feature {
 };
 
 Result<int> run_doctor(const Arguments& a) {
+  PTERON_TRY(check_cpu_cap());
+  const std::string units(units_name(processor_units()));
   PTERON_ASSIGN(const Session session, Session::create());
   const size_t operators = session.catalog().all().size(), kernels = ops::portable_kernels().rows().size();
 #if defined(__x86_64__)
-  const Feature features[] = {{"avx2", __builtin_cpu_supports("avx2") != 0}, {"fma", __builtin_cpu_supports("fma") != 0}, {"avx512f", __builtin_cpu_supports("avx512f") != 0}};
+  const Feature features[] = {{"avx2", __builtin_cpu_supports("avx2") != 0}, {"fma", __builtin_cpu_supports("fma") != 0}, {"avx512f", __builtin_cpu_supports("avx512f") != 0},
+                              {"avx512vnni", __builtin_cpu_supports("avx512vnni") != 0}, {"avx512bf16", __builtin_cpu_supports("avx512bf16") != 0}};
   const bool enough = features[0].present && features[1].present;
 #else
   const Feature features[] = {{"baseline", true}};
@@ -36,6 +42,7 @@ Result<int> run_doctor(const Arguments& a) {
     json.begin_object();
     for (const Feature& f : features) json.field(f.name, f.present);
     json.end_object();
+    json.field("units", units);
     json.field("operators", operators);
     json.field("kernels", kernels);
     json.field("ready", enough);
@@ -44,7 +51,8 @@ Result<int> run_doctor(const Arguments& a) {
     return enough ? 0 : 6;
   }
   std::printf("pteron %s: %zu operators, %zu portable kernels\nCPUs that this process may use: %d\n", std::string(version()).c_str(), operators, kernels, usable_cpu_count());
-  for (const Feature& f : features) std::printf("%-8s %s\n", f.name, f.present ? "yes" : "no");
+  for (const Feature& f : features) std::printf("%-10s %s\n", f.name, f.present ? "yes" : "no");
+  std::printf("kernels use %s%s\n", units.c_str(), std::getenv("PTERON_CPU_MAX") != nullptr ? ", capped by PTERON_CPU_MAX" : "");
   std::printf(enough ? "backends: portable, cpu\n" : "this processor lacks AVX2 or FMA, which this build needs\n");
   return enough ? 0 : 6;
 }

@@ -13,6 +13,22 @@ namespace pteron::cpu {
 
 namespace {
 
+/// One element from a float dtype to another; the same bits if they are equal.
+void move_element(const std::byte* from, int64_t at, DType from_type, std::byte* to, int64_t index, DType to_type) {
+  const auto* floats = reinterpret_cast<const float*>(from) + at;
+  const auto* halves = reinterpret_cast<const uint16_t*>(from) + at;
+  if (from_type == to_type && from_type != DType::kFloat32) {
+    reinterpret_cast<uint16_t*>(to)[index] = *halves;
+    return;
+  }
+  const float value = from_type == DType::kFloat32 ? *floats : from_type == DType::kFloat16 ? half_bits_to_float(*halves) : bfloat16_bits_to_float(*halves);
+  if (to_type == DType::kFloat32) {
+    reinterpret_cast<float*>(to)[index] = value;
+  } else {
+    reinterpret_cast<uint16_t*>(to)[index] = to_type == DType::kFloat16 ? float_to_half_bits(value) : float_to_bfloat16_bits(value);
+  }
+}
+
 /// Bytes of reordered().
 Result<Buffer> reordered_bytes(const ir::Constant& from, const std::vector<size_t>& order, DType to) {
   Buffer made;
@@ -25,17 +41,10 @@ Result<Buffer> reordered_bytes(const ir::Constant& from, const std::vector<size_
     strides.assign(dense.begin(), dense.end());
   }
   PTERON_ASSIGN(Buffer out, Buffer::create(static_cast<uint64_t>(from.numel()) * dtype_size(to)));
-  const auto* floats = reinterpret_cast<const float*>(data);
-  const auto* halves = reinterpret_cast<const uint16_t*>(data);
   std::vector<int64_t> index(order.size(), 0);
   int64_t at = 0;
   for (int64_t i = 0; i < from.numel(); ++i) {
-    const float value = from.dtype == DType::kFloat32 ? floats[at] : bfloat16_bits_to_float(halves[at]);
-    if (to == DType::kFloat32) {
-      reinterpret_cast<float*>(out.data())[i] = value;
-    } else {
-      reinterpret_cast<uint16_t*>(out.data())[i] = from.dtype == DType::kFloat32 ? float_to_bfloat16_bits(value) : halves[at];
-    }
+    move_element(data, at, from.dtype, out.data(), i, to);
     for (size_t d = order.size(); d-- > 0;) {
       at += strides[order[d]];
       if (++index[d] < from.sizes[order[d]]) break;

@@ -29,7 +29,7 @@ const ir::Constant* weight_of(const ir::Graph& graph, ir::ValueId id, DType dtyp
 ir::ValueId add_constant(ir::Graph& graph, ir::Constant constant);
 /// A matrix [k, n] seen as [n, k]. Requires: rank 2.
 ir::Constant turned(ir::Constant matrix);
-/// A float32 or bfloat16 constant as `to` (one of them), row-major with its dims in `order`; made when the bytes are asked for.
+/// A float32, bfloat16 or float16 constant as `to` (one of them), row-major with its dims in `order`; made when the bytes are asked for.
 ir::Constant reordered(const ir::Constant& from, std::vector<size_t> order, DType to);
 
 /// True if the scalar argument is the number 1.

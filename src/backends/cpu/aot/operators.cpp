@@ -1,4 +1,4 @@
-// The engine's own operators: schemas and inference. Kernels: backends/cpu/runtime/{linear,conv,bf16,quantized_linear,quantized_conv}.cpp.
+// The engine's own operators: schemas and inference. Kernels: backends/cpu/runtime/{linear,conv,products16,quantized_linear,quantized_conv}.cpp.
 #include "backends/cpu/aot/rewrites.h"
 #include "base/str_cat.h"
 #include "ir/builder.h"
@@ -32,16 +32,16 @@ Status infer_conv2d(InferContext& c) {
   return ok_status();
 }
 
-Status infer_linear_bf16(InferContext& c) {
+Status infer_linear16(InferContext& c) {
   PTERON_TRY(infer_linear(c));
   c.results.back().type.dtype = c.dtype("dtype", DType::kFloat32);
   return ok_status();
 }
 
 /// The weight is [out, y, x, in].
-Status infer_conv2d_bf16(InferContext& c) {
+Status infer_conv2d16(InferContext& c) {
   const ir::TensorType &x = c.type("x"), &weight = c.type("weight");
-  if (x.rank() != 4 || weight.rank() != 4) return Status(Code::kInvalidInput, "pteron_cpu::conv2d_bf16: ranks do not fit");
+  if (x.rank() != 4 || weight.rank() != 4) return Status(Code::kInvalidInput, "pteron_cpu::conv2d16: ranks do not fit");
   const std::vector<Expr> stride = c.exprs("stride"), padding = c.exprs("padding"), dilation = c.exprs("dilation");
   std::vector<Expr> sizes{x.sizes[0], weight.sizes[0]};
   for (size_t d = 0; d < 2; ++d) sizes.push_back(ops::conv::forward_size(x.sizes[d + 2], weight.sizes[d + 1], stride[d], padding[d], dilation[d]));
@@ -94,11 +94,11 @@ constexpr ir::OpDef kRows[] = {
     {.schema = "pteron_cpu::conv2d(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, int[] stride, int[] padding, int[] dilation, int groups, "
                "str activation, float low, float high) -> Tensor",
      .infer = infer_conv2d, .kernel = "pteron_cpu::conv2d.out"},
-    {.schema = "pteron_cpu::linear_bf16(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, str activation, float low, float high, ScalarType dtype) -> Tensor",
-     .infer = infer_linear_bf16, .kernel = "pteron_cpu::linear_bf16.out"},
-    {.schema = "pteron_cpu::conv2d_bf16(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, int[] stride, int[] padding, int[] dilation, int groups, "
+    {.schema = "pteron_cpu::linear16(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, str activation, float low, float high, ScalarType dtype) -> Tensor",
+     .infer = infer_linear16, .kernel = "pteron_cpu::linear16.out"},
+    {.schema = "pteron_cpu::conv2d16(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, int[] stride, int[] padding, int[] dilation, int groups, "
                "str activation, float low, float high, ScalarType dtype) -> Tensor",
-     .infer = infer_conv2d_bf16, .kernel = "pteron_cpu::conv2d_bf16.out"},
+     .infer = infer_conv2d16, .kernel = "pteron_cpu::conv2d16.out"},
     {.schema = "pteron_cpu::qlinear(Tensor x, Tensor? x_scale, Tensor? x_zero, Tensor weight, Tensor scale, Tensor? bias, Tensor? residual, int bits, "
                "float residual_scale, int residual_zero, float[] middle, str activation, float low, float high, float inverse, int zero, int least, int most, ScalarType dtype) "
                "-> Tensor",

@@ -17,7 +17,7 @@ runtime::KernelTable make_table() {
   table.add(linear_kernels());
   table.add(conv_kernels());
   table.add(attention_kernels());
-  table.add(bf16_kernels());
+  table.add(product16_kernels());
   table.add(image_kernels());
   table.add(norm_kernels());
   table.add(pointwise_kernels());

@@ -2,13 +2,16 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <random>
 
 #include "backends/cpu/runtime/kernels.h"
+#include "backends/cpu/runtime/row_ops.h"
 #include "backends/cpu/runtime/test_args.h"
 #include "backends/cpu/runtime/test_floats.h"
+#include "base/processor.h"
 #include "base/str_cat.h"
 #include "ops/kernels.h"
 #include "tensor/shape.h"
@@ -315,12 +318,13 @@ TEST(CpuAttention, ShapesThatDoNotFitAreRefused) {
 }
 
 /// The engine's kernel against the portable one of the same name; `fill` adds the arguments, the last `outs` of which are results.
-void check_against_portable(std::span<const Kernel> rows, std::string_view name, const std::function<void(Args&, std::vector<std::vector<float>>&)>& fill, float tolerance) {
+void check_against_portable(std::span<const Kernel> rows, std::string_view name, const std::function<void(Args&, std::vector<std::vector<float>>&)>& fill, float tolerance,
+                            int threads = 2) {
   std::vector<std::vector<float>> mine, theirs;
   Args a, b;
   fill(a, mine);
   fill(b, theirs);
-  Status status = a.run(kernel_of(rows, name), 2);
+  Status status = a.run(kernel_of(rows, name), threads);
   ASSERT_TRUE(status.ok()) << status.message();
   status = b.run(*ops::portable_kernels().find(name));
   ASSERT_TRUE(status.ok()) << status.message();
@@ -334,6 +338,14 @@ void check_against_portable(std::span<const Kernel> rows, std::string_view name,
         ASSERT_NEAR(mine[i][j], theirs[i][j], tolerance * (1 + std::fabs(theirs[i][j]))) << name << " result " << i << " at " << j;
       }
     }
+  }
+}
+
+TEST(CpuRows, AreAsWideAsTheUnitsInUse) {
+  EXPECT_EQ(row_set().panel, processor_units() == Units::kAvx2 ? 64 : 128);
+  const char* cap = std::getenv("PTERON_CPU_MAX");
+  if (cap != nullptr && std::string_view(cap) == "avx2") {
+    EXPECT_EQ(row_set().panel, 64);
   }
 }
 
@@ -369,6 +381,41 @@ TEST(CpuNorms, EqualPortableKernels) {
           args.floats({6, 1}, outs[2]);
         };
         check_against_portable(norm_kernels(), "aten::native_layer_norm.out", fill, 1e-5f);
+      }
+    }
+  }
+}
+
+TEST(CpuNorms, GroupsOfRowMajorAndChannelsLastImages) {
+  struct Case {
+    int64_t batch, channels, height, width, groups;
+  };
+  // Odd sizes, one channel a group (instance norm), one group, several parts of an image, more pixels than a block.
+  constexpr Case kCases[] = {{1, 1, 1, 1, 1}, {2, 6, 3, 5, 3}, {1, 32, 7, 7, 32}, {3, 20, 9, 4, 1}, {2, 48, 33, 31, 8}, {1, 7, 130, 70, 7}};
+  for (const Case& c : kCases) {
+    const int64_t count = c.batch * c.channels * c.height * c.width;
+    std::vector<float> x = random_floats(static_cast<size_t>(count), 21);
+    std::vector<float> w = random_floats(static_cast<size_t>(c.channels), 22), b = random_floats(static_cast<size_t>(c.channels), 23);
+    for (float& v : x) v = v * 0.5f + 40.0f;  // far from zero: sums of squares would lose the spread
+    const std::vector<int64_t> last = {c.channels * c.height * c.width, 1, c.channels * c.width, c.channels};
+    for (const bool channels_last : {false, true}) {
+      for (const int affine : {0, 1, 2}) {
+        for (const int threads : {1, 2}) {
+          const auto fill = [&](Args& args, std::vector<std::vector<float>>& outs) {
+            const auto stats = static_cast<size_t>(c.batch * c.groups);
+            outs = {std::vector<float>(static_cast<size_t>(count)), std::vector<float>(stats), std::vector<float>(stats)};
+            const std::vector<int64_t> sizes = {c.batch, c.channels, c.height, c.width}, strides = channels_last ? last : std::vector<int64_t>();
+            args.floats(sizes, x, strides);
+            affine > 0 ? void(args.floats({c.channels}, w)) : args.none();
+            affine > 1 ? void(args.floats({c.channels}, b)) : args.none();
+            for (const int64_t v : {c.batch, c.channels, c.height * c.width, c.groups}) args.integer(v);
+            args.number(1e-5);
+            args.floats(sizes, outs[0], strides);
+            args.floats({c.batch, c.groups}, outs[1]);
+            args.floats({c.batch, c.groups}, outs[2]);
+          };
+          check_against_portable(norm_kernels(), "aten::native_group_norm.out", fill, 3e-5f, threads);
+        }
       }
     }
   }

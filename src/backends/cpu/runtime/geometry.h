@@ -1,4 +1,4 @@
-// Sizes and places of rows and images that products and convolutions of all element types share. Used by linear.cpp, conv.cpp, bf16.cpp,
+// Sizes and places of rows and images that products and convolutions of all element types share. Used by linear.cpp, conv.cpp, products16.cpp,
 // quantized_linear.cpp, quantized_conv.cpp.
 #pragma once
 

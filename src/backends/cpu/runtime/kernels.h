@@ -8,7 +8,7 @@
 namespace pteron::cpu {
 
 std::span<const runtime::Kernel> attention_kernels();
-std::span<const runtime::Kernel> bf16_kernels();
+std::span<const runtime::Kernel> product16_kernels();
 std::span<const runtime::Kernel> conv_kernels();
 std::span<const runtime::Kernel> image_kernels();
 std::span<const runtime::Kernel> linear_kernels();

@@ -36,6 +36,10 @@ struct Bf16 {
   static Vec add(Vec acc, Vec x, Vec w) { return _mm256_fmadd_ps(x, w, acc); }
 };
 
+struct Half : Bf16 {
+  static Vec weights(const std::byte* from, int step) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + step * 16))); }
+};
+
 /// Products of 16-bit pairs: exact, where vpmaddubsw would saturate.
 struct Int8 {
   using Vec = __m256i;
@@ -72,6 +76,13 @@ struct Bf16Wide {
   }
   static Vec broadcast(const std::byte* from) { return _mm512_set1_ps(*reinterpret_cast<const float*>(from)); }
   static Vec add(Vec acc, Vec x, Vec w) { return _mm512_fmadd_ps(x, w, acc); }
+};
+
+struct HalfWide : Bf16Wide {
+  static Vec weights(const std::byte* from, int step) {
+    const auto* at = reinterpret_cast<const __m128i*>(from + step * 16);
+    return _mm512_maskz_cvtph_ps(0xffff, _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(at)), _mm_loadu_si128(at + 2), 1));  // not the plain one: g++ 12 warns of what it starts from
+  }
 };
 
 /// Quads as they lie, for instructions that take them whole.
@@ -212,6 +223,8 @@ const NarrowKernels& narrow_kernels(NarrowKind kind, Units units) {
   static const NarrowKernels bf16[] = {avx2::kernels_of<avx2::Bf16>(true), avx512::kernels_of<avx512::Bf16Wide>(true), avx512::kernels_of<avx512::Bf16>(false),
                                        tiles<NarrowKind::kBf16>()};
   static const NarrowKernels int8[] = {avx2::kernels_of<avx2::Int8>(true), avx512::kernels_of<avx512::Int8>(false), tiles<NarrowKind::kInt8>()};
+  static const NarrowKernels half[] = {avx2::kernels_of<avx2::Half>(true), avx512::kernels_of<avx512::HalfWide>(true)};
+  if (kind == NarrowKind::kHalf) return half[units < Units::kAvx512Vnni ? 0 : 1];
   if (kind == NarrowKind::kBf16) {
     // AVX-512 without VNNI shares the region of the wider ones, and so needs VNNI.
     if (units < Units::kAvx512Vnni) return bf16[0];

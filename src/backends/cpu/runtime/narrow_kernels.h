@@ -1,4 +1,4 @@
-// Inner loops of products in bfloat16 and 8-bit integers, by units of the processor. Called by narrow_product.cpp only.
+// Inner loops of products in bfloat16, float16 and 8-bit integers, by units of the processor. Called by narrow_product.cpp only.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,12 @@ namespace pteron::cpu {
 
 enum class NarrowKind : uint8_t {
   kBf16,  ///< bfloat16 x bfloat16, sums in float
+  kHalf,  ///< float16 x float16, widened: sums in float
   kInt8,  ///< uint8 or int8 x int8, sums in int32 that wrap around
 };
 
 /// Columns of a panel: [quad of the depth][column][4 bytes], so that a quad is one line: 2 bfloat16 or 4 int8 for each column.
+/// float16: of each line 8 columns' first, then their second halves, and so the other 8 columns.
 inline constexpr int64_t kNarrowColumns = 16;
 /// Panels have whole chunks of quads, the rest zeros.
 inline constexpr int64_t kQuadChunk = 16;
@@ -41,7 +43,7 @@ struct NarrowRun {
 /// The loops for one kind on some units.
 struct NarrowKernels {
   int rows = 0;       ///< most rows of a run
-  bool wide = false;  ///< rows are float for bfloat16, int16 for 8-bit ones (of each quad elements 0, 2, 1, 3); else bfloat16, uint8
+  bool wide = false;  ///< rows are float for bfloat16 and float16, int16 for 8-bit ones (of each quad elements 0, 2, 1, 3); else bfloat16, uint8
   void (*run)(const NarrowRun&) = nullptr;
   // Tiles only. Their height for a block of rows: rows are rounded up to it, and rows that do not exist are read and written (in `a` and `out`).
   int64_t (*rows_of_tile)(int64_t rows) = nullptr;

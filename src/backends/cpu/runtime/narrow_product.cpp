@@ -25,7 +25,7 @@ constexpr int64_t kLowBlock = 64;
 // Below this many multiplications a second thread costs more than it saves.
 constexpr double kThreadGrain = 1 << 18;
 
-int64_t elements_of_quad(NarrowKind kind) { return kind == NarrowKind::kBf16 ? 2 : 4; }
+int64_t elements_of_quad(NarrowKind kind) { return kind == NarrowKind::kInt8 ? 4 : 2; }
 
 /// Whether offsets of every quad's elements are neighbours, so that quads can be moved as a whole.
 bool quads_are_dense(std::span<const int64_t> offsets, int64_t per_quad) {
@@ -48,6 +48,15 @@ void pack_elements(const T* data, int64_t stride, int64_t count, std::span<const
       const T* from = data + j * stride;
       for (int64_t k = begin; k < end; ++k) to[(k / kPerQuad * kNarrowColumns + j) * kPerQuad + k % kPerQuad] = from[offsets[static_cast<size_t>(k)]];
     }
+  }
+}
+
+/// The lines of a panel from pairs by column to the form of kHalf.
+void part_pairs(std::byte* panel, int64_t bytes) {
+  const __m128i order = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+  for (int64_t at = 0; at < bytes; at += 32) {
+    auto* to = reinterpret_cast<__m256i*>(panel + at);
+    _mm256_storeu_si256(to, _mm256_permute4x64_epi64(_mm256_shuffle_epi8(_mm256_loadu_si256(to), _mm256_broadcastsi128_si256(order)), 0xd8));
   }
 }
 
@@ -87,6 +96,20 @@ void convert_bf16(const NarrowProduct& p, const NarrowKernels& kernels, const st
   });
 }
 
+void half_to_float(const uint16_t* from, float* to, int64_t count) {
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8) _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i))));
+  for (; i < count; ++i) to[i] = half_bits_to_float(from[i]);
+}
+
+void convert_half(const NarrowProduct& p, const std::byte* row, std::byte* to) {
+  auto* floats = reinterpret_cast<float*>(to);
+  if (p.type == DType::kFloat32) {
+    return for_runs<float>(p, row, [&](const float* from, int64_t at, int64_t count) { std::memcpy(floats + at, from, static_cast<size_t>(count) * sizeof(float)); });
+  }
+  for_runs<uint16_t>(p, row, [&](const uint16_t* from, int64_t at, int64_t count) { half_to_float(from, floats + at, count); });
+}
+
 void convert_int8(const NarrowProduct& p, const NarrowKernels& kernels, const std::byte* row, std::byte* to, std::byte* raw) {
   std::byte* bytes = kernels.wide ? raw : to;
   for_runs<std::byte>(p, row, [&](const std::byte* from, int64_t at, int64_t count) { std::memcpy(bytes + at, from, static_cast<size_t>(count)); });
@@ -112,6 +135,8 @@ void convert_rows(const NarrowProduct& p, const NarrowKernels& kernels, int64_t 
       std::memset(to + used, 0, static_cast<size_t>(rows.stride - used));
       if (p.weights->kind() == NarrowKind::kBf16) {
         convert_bf16(p, kernels, pointers[i], to);
+      } else if (p.weights->kind() == NarrowKind::kHalf) {
+        convert_half(p, pointers[i], to);
       } else {
         convert_int8(p, kernels, pointers[i], to, rows.raw);
       }
@@ -139,7 +164,7 @@ void run_panels(const NarrowProduct& p, const NarrowKernels& kernels, int64_t fi
     run.panels = static_cast<int>(std::min<int64_t>(2, end - panel));
     run.b = weights.panel(panel);
     const int64_t column = panel * kNarrowColumns;
-    if (weights.kind() == NarrowKind::kBf16) {
+    if (weights.kind() != NarrowKind::kInt8) {
       run.start = weights.bias() + column;
     } else {
       for (int64_t j = 0; j < run.panels * kNarrowColumns; ++j) sums[j] = static_cast<int32_t>(0u - static_cast<uint32_t>(weights.column_sums()[column + j]) * shift);
@@ -165,12 +190,22 @@ void run_panels(const NarrowProduct& p, const NarrowKernels& kernels, int64_t fi
   if (kernels.end != nullptr) kernels.end();
 }
 
+/// Elements that are stored as 16 bits.
+struct Bf16Bits {
+  uint16_t bits;
+};
+struct HalfBits {
+  uint16_t bits;
+};
+
 __m256 load8(const float* from) { return _mm256_loadu_ps(from); }
-__m256 load8(const uint16_t* from) {
+__m256 load8(const HalfBits* from) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))); }
+__m256 load8(const Bf16Bits* from) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))), 16));
 }
 void store8(__m256 v, float* to) { _mm256_storeu_ps(to, v); }
-void store8(__m256 v, uint16_t* to) {
+void store8(__m256 v, HalfBits* to) { _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)); }
+void store8(__m256 v, Bf16Bits* to) {
   const __m256i bits = _mm256_castps_si256(v), odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
   const __m256i up = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
   const __m256 nan = _mm256_cmp_ps(v, v, _CMP_UNORD_Q);
@@ -179,9 +214,11 @@ void store8(__m256 v, uint16_t* to) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(packed));
 }
 float widened(float v) { return v; }
-float widened(uint16_t v) { return bfloat16_bits_to_float(v); }
+float widened(Bf16Bits v) { return bfloat16_bits_to_float(v.bits); }
+float widened(HalfBits v) { return half_bits_to_float(v.bits); }
 void put(float v, float* to) { *to = v; }
-void put(float v, uint16_t* to) { *to = float_to_bfloat16_bits(v); }
+void put(float v, Bf16Bits* to) { to->bits = float_to_bfloat16_bits(v); }
+void put(float v, HalfBits* to) { to->bits = float_to_half_bits(v); }
 
 /// to[j] = clamp(from[j] + residual[j]). NaN stays NaN: the instructions give their second operand if one is NaN.
 template <typename R, typename C>
@@ -201,8 +238,8 @@ void finish_row(const float* from, const R* residual, float low, float high, int
   }
 }
 
-/// R: element of the residual, or void.
-template <typename R>
+/// R: element of the residual, or void. C: of the result.
+template <typename R, typename C>
 void store_sums(const FloatStore& s, const NarrowResult& part) {
   const auto* values = static_cast<const float*>(part.values);
   const auto residual_of = [&](int64_t i) -> const R* {
@@ -224,17 +261,20 @@ void store_sums(const FloatStore& s, const NarrowResult& part) {
     high = -low;
   }
   for (int64_t i = 0; i < part.rows; ++i) {
-    const int64_t at = (part.row + i) * s.c_row + part.column;
+    C* to = static_cast<C*>(s.c) + (part.row + i) * s.c_row + part.column;
     if (s.epilogue.function != nullptr) {
-      const float* from = made + i * kNarrowResultRow;
-      s.c_type == DType::kFloat32 ? finish_row<void>(from, nullptr, low, high, part.columns, static_cast<float*>(s.c) + at)
-                                  : finish_row<void>(from, nullptr, low, high, part.columns, static_cast<uint16_t*>(s.c) + at);
-      continue;
+      finish_row<void>(made + i * kNarrowResultRow, nullptr, low, high, part.columns, to);
+    } else {
+      finish_row<R>(values + i * kNarrowResultRow, residual_of(i), low, high, part.columns, to);
     }
-    const float* from = values + i * kNarrowResultRow;
-    s.c_type == DType::kFloat32 ? finish_row<R>(from, residual_of(i), low, high, part.columns, static_cast<float*>(s.c) + at)
-                                : finish_row<R>(from, residual_of(i), low, high, part.columns, static_cast<uint16_t*>(s.c) + at);
   }
+}
+
+template <typename R>
+void store_result(const FloatStore& s, const NarrowResult& part) {
+  if (s.c_type == DType::kFloat32) return store_sums<R, float>(s, part);
+  if (s.c_type == DType::kFloat16) return store_sums<R, HalfBits>(s, part);
+  store_sums<R, Bf16Bits>(s, part);
 }
 
 }  // namespace
@@ -264,12 +304,13 @@ Result<std::shared_ptr<const NarrowMatrix>> NarrowMatrix::make(NarrowKind kind, 
       std::byte* to = made->panels_.data() + panel * made->panel_bytes();
       if (!quads.empty()) {
         packer.pack(reinterpret_cast<const float*>(from), stride_n / per_quad, count, kNarrowColumns, reinterpret_cast<float*>(to));
-      } else if (kind == NarrowKind::kBf16) {
+      } else if (kind != NarrowKind::kInt8) {
         pack_elements(reinterpret_cast<const uint16_t*>(from), stride_n, count, offsets, reinterpret_cast<uint16_t*>(to));
       } else {
         pack_elements(reinterpret_cast<const int8_t*>(from), stride_n, count, offsets, reinterpret_cast<int8_t*>(to));
       }
-      if (kind == NarrowKind::kBf16) continue;
+      if (kind == NarrowKind::kHalf) part_pairs(to, made->panel_bytes());
+      if (kind != NarrowKind::kInt8) continue;
       auto* sums = reinterpret_cast<int32_t*>(made->starts_.data()) + column;
       const auto* packed = reinterpret_cast<const int8_t*>(to);
       for (int64_t quad = 0; quad < made->chunks() * kQuadChunk; ++quad, packed += kQuadLine) {
@@ -277,7 +318,7 @@ Result<std::shared_ptr<const NarrowMatrix>> NarrowMatrix::make(NarrowKind kind, 
       }
     }
   });
-  if (kind == NarrowKind::kBf16 && bias != nullptr) {
+  if (kind != NarrowKind::kInt8 && bias != nullptr) {
     auto* starts = reinterpret_cast<float*>(made->starts_.data());
     for (int64_t j = 0; j < n; ++j) starts[j] = bias[j * bias_stride];
   }
@@ -348,9 +389,10 @@ void FloatStore::fetch(const void* context, const NarrowResult& part) {
 
 void FloatStore::store(const void* context, const NarrowResult& part) {
   const FloatStore& s = *static_cast<const FloatStore*>(context);
-  if (s.residual == nullptr) return store_sums<void>(s, part);
-  if (s.residual_type == DType::kFloat32) return store_sums<float>(s, part);
-  store_sums<uint16_t>(s, part);
+  if (s.residual == nullptr) return store_result<void>(s, part);
+  if (s.residual_type == DType::kFloat32) return store_result<float>(s, part);
+  if (s.residual_type == DType::kFloat16) return store_result<HalfBits>(s, part);
+  store_result<Bf16Bits>(s, part);
 }
 
 }  // namespace pteron::cpu

@@ -1,5 +1,5 @@
-// Products with a constant matrix of bfloat16 or int8: weights in panels that every unit reads (VNNI, AVX512-BF16, AMX, AVX2), rows converted once
-// for each block of rows, results handed to an epilogue tile by tile. Used by linear.cpp, conv.cpp and the integer operators.
+// Products with a constant matrix of bfloat16, float16 or int8: weights in panels that every unit reads (VNNI, AVX512-BF16, AMX, AVX2), rows converted once
+// for each block of rows, results handed to an epilogue tile by tile. Used by products16.cpp and the integer operators.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace pteron::cpu {
 /// Weights [n, depth] as panels of kNarrowColumns columns; what does not exist is zero.
 class NarrowMatrix final : public runtime::KernelState {
  public:
-  /// Element (j, k) is data[j * stride_n + offsets[k]], as bfloat16 (kBf16) or int8 (kInt8). `bias`, float, may be null; kBf16 only.
+  /// Element (j, k) is data[j * stride_n + offsets[k]], as bfloat16 (kBf16), float16 (kHalf) or int8 (kInt8). `bias`, float, may be null; not for kInt8.
   /// Errors: kOutOfMemory.
   static Result<std::shared_ptr<const NarrowMatrix>> make(NarrowKind kind, const void* data, int64_t n, int64_t stride_n, std::span<const int64_t> offsets,
                                                           const float* bias, int64_t bias_stride, ThreadPool& pool);
@@ -31,7 +31,7 @@ class NarrowMatrix final : public runtime::KernelState {
   int64_t chunks() const;
   int64_t panel_bytes() const { return chunks() * kQuadChunk * kQuadLine; }
   const std::byte* panel(int64_t index) const { return panels_.data() + index * panel_bytes(); }
-  /// kBf16: the bias, padded to whole panels.
+  /// kBf16, kHalf: the bias, padded to whole panels.
   const float* bias() const { return reinterpret_cast<const float*>(starts_.data()); }
   /// kInt8: the sum of each column, padded to whole panels: what a zero point of the rows is multiplied with.
   const int32_t* column_sums() const { return reinterpret_cast<const int32_t*>(starts_.data()); }
@@ -44,7 +44,7 @@ class NarrowMatrix final : public runtime::KernelState {
 
 /// A finished part of a product; row r, column c of it is values[r * kNarrowResultRow + c].
 struct NarrowResult {
-  const void* values = nullptr;  ///< float (kBf16) or int32 (kInt8)
+  const void* values = nullptr;  ///< float, or int32 (kInt8)
   int64_t row = 0, rows = 0;         ///< at most kNarrowResultRows
   int64_t column = 0, columns = 0;   ///< at most 2 * kNarrowColumns
 };
@@ -58,10 +58,11 @@ struct EvenNarrowRows {
 
 /// kBf16: y[i, j] = sum_k row_i[k] * w[j, k] + bias[j] in float, rows rounded to bfloat16 as ATen rounds. Units with instructions for bfloat16
 /// take subnormal numbers as zero.
+/// kHalf: the same of float16, nothing rounded.
 /// kInt8: y[i, j] = sum_k (row_i[k] - zero_point) * w[j, k] in int32, exact (as long as it fits).
 struct NarrowProduct {
   const NarrowMatrix* weights = nullptr;
-  DType type = DType::kFloat32;  ///< of the rows: float32 or bfloat16 (kBf16), uint8 or int8 (kInt8)
+  DType type = DType::kFloat32;  ///< of the rows: float32 or bfloat16 (kBf16), float32 or float16 (kHalf), uint8 or int8 (kInt8)
   int64_t rows = 0;
   /// Pointers to `count` rows from `first` on.
   void (*rows_of)(const void* context, int64_t first, int64_t count, const std::byte** out) = nullptr;
@@ -80,13 +81,13 @@ struct NarrowProduct {
 /// Errors: kOutOfMemory (room for converted rows).
 Status run_narrow_product(const NarrowProduct& product, ThreadPool& pool);
 
-/// A store for kBf16: c[i, j] = epilogue(y[i, j] + residual[i, j]), float32 or rounded to bfloat16.
+/// A store for kBf16 and kHalf: c[i, j] = epilogue(y[i, j] + residual[i, j]), float32 or rounded to bfloat16 or float16.
 struct FloatStore {
   void* c = nullptr;
-  DType c_type = DType::kFloat32;         ///< or bfloat16
+  DType c_type = DType::kFloat32;         ///< or bfloat16, float16
   int64_t c_row = 0;                      ///< elements
   const void* residual = nullptr;         ///< may be null
-  DType residual_type = DType::kFloat32;  ///< or bfloat16
+  DType residual_type = DType::kFloat32;  ///< or bfloat16, float16
   int64_t residual_row = 0;
   Epilogue epilogue;
   static void store(const void* context, const NarrowResult& part);

@@ -166,6 +166,53 @@ TEST(Narrow, Bf16SumsInFloat) {
   }
 }
 
+/// float16 is widened exactly, so that only the order of float sums differs.
+TEST(Narrow, HalfSumsInFloatAndIsRoundedOnce) {
+  const WorkBuffers work;
+  for (const Shape& s : kShapes) {
+    const auto pool = pool_of(s.rows % 3 == 0 ? 2 : 1);
+    const Layout layout(s);
+    const bool turned = s.rows % 2 == 0;
+    std::mt19937 engine(13);
+    const auto next = [&] { return half_bits_to_float(float_to_half_bits(static_cast<float>(engine() % 20011) / 10000.0f - 1.0f)); };
+    std::vector<float> x, bias;
+    std::vector<uint16_t> halves, w;
+    for (int64_t i = 0; i < layout.size; ++i) halves.push_back(float_to_half_bits(x.emplace_back(next())));
+    for (int64_t i = 0; i < s.columns * s.depth; ++i) w.push_back(float_to_half_bits(next()));
+    for (int64_t j = 0; j < s.columns; ++j) bias.push_back(next());
+    const auto matrix = pack(NarrowKind::kHalf, w, s, turned, bias.data(), *pool);
+    const std::vector<int64_t> steps(static_cast<size_t>(s.taps), layout.step);
+    for (const Units units : units_here()) {
+      for (const bool narrow : {false, true}) {
+        const EvenNarrowRows rows{narrow ? reinterpret_cast<const std::byte*>(halves.data()) : reinterpret_cast<const std::byte*>(x.data()), layout.stride * (narrow ? 2 : 4)};
+        std::vector<uint16_t> made(static_cast<size_t>(s.rows * s.columns), 0xffff);
+        const std::vector<uint16_t> residual(made.size(), float_to_half_bits(0.5f));
+        FloatStore store;
+        store.c = made.data();
+        store.residual = residual.data();
+        store.c_type = store.residual_type = DType::kFloat16;
+        store.c_row = store.residual_row = s.columns;
+        store.epilogue.high = 3;
+        NarrowProduct p{matrix.get(), narrow ? DType::kFloat16 : DType::kFloat32, s.rows, EvenNarrowRows::get, &rows, s.taps, steps.data(), 0, FloatStore::store, &store, &work, units};
+        ASSERT_TRUE(run_narrow_product(p, *pool).ok());
+        for (int64_t i = 0; i < s.rows; ++i) {
+          for (int64_t j = 0; j < s.columns; ++j) {
+            double sum = static_cast<double>(bias[static_cast<size_t>(j)]) + 0.5, magnitude = std::fabs(sum);
+            for (int64_t k = 0; k < s.depth; ++k) {
+              const double product = static_cast<double>(x[static_cast<size_t>(layout.at(i, k))]) *
+                                     static_cast<double>(half_bits_to_float(w[static_cast<size_t>(turned ? k * s.columns + j : j * s.depth + k)]));
+              sum += product;
+              magnitude += std::fabs(product);
+            }
+            const double want = std::min(sum, 3.0), got = static_cast<double>(half_bits_to_float(made[static_cast<size_t>(i * s.columns + j)]));
+            ASSERT_NEAR(got, want, std::fabs(want) * 0x1p-11 + magnitude * 2e-6) << "units " << static_cast<int>(units) << " rows " << s.rows << " depth " << s.depth << " at " << i << " " << j;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(Narrow, Bf16KeepsWhatIsNoOrdinaryNumber) {
   const auto pool = pool_of(1);
   const WorkBuffers work;

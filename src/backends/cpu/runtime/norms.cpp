@@ -1,8 +1,9 @@
-// Softmax, layer norm and root-mean-square norm in float over rows whose elements are neighbours. aten::_softmax, aten::_log_softmax and
-// aten::native_layer_norm take the place of the portable kernels; other dtypes and layouts go on to those.
+// Softmax, layer norm and root-mean-square norm in float over rows whose elements are neighbours, and group norm (instance norm is one with a
+// channel a group) of row-major and channels-last images. aten::_softmax, aten::_log_softmax, aten::native_layer_norm and native_group_norm take the place of the portable kernels; other dtypes and layouts go on to those.
 #include <algorithm>
 #include <cmath>
 
+#include "backends/cpu/runtime/geometry.h"
 #include "backends/cpu/runtime/kernels.h"
 #include "backends/cpu/runtime/portable.h"
 #include "backends/cpu/runtime/row_ops.h"
@@ -165,9 +166,175 @@ Status rms_norm_out(KernelContext& context, const Tensor& x, const Tensor* weigh
   return ok_status();
 }
 
+/// A group norm that this engine runs: input, weight, bias, N, C, HxW, groups, eps, out, mean, rstd.
+struct GroupNorm {
+  int64_t batch = 0, channels = 0, pixels = 0, groups = 0, parts = 0;
+  bool last = false;  ///< channels-last; else row-major
+  const float *x = nullptr, *weight = nullptr, *bias = nullptr;
+  float *y = nullptr, *mean = nullptr, *rstd = nullptr;
+  double eps = 0;
+  int64_t per_group() const { return channels / groups; }
+  float factor(int64_t channel, double scale) const { return static_cast<float>(scale) * (weight != nullptr ? weight[channel] : 1.0f); }
+  float shift(int64_t channel) const { return bias != nullptr ? bias[channel] : 0.0f; }
+  /// Writes the statistics of a group; gives 1 / deviation.
+  double finish(int64_t image, int64_t group, double center, double spread) const {
+    const double scale = 1.0 / std::sqrt(spread / static_cast<double>(per_group() * pixels) + eps);
+    mean[image * groups + group] = static_cast<float>(center);
+    rstd[image * groups + group] = static_cast<float>(scale);
+    return scale;
+  }
+};
+
+/// Parts of an image whose sums are made on their own.
+constexpr int64_t kMaxParts = 16;
+int64_t parts_of(int64_t pixels, int64_t channels) { return std::clamp<int64_t>(pixels * channels / kGrain, 1, std::min(kMaxParts, std::max<int64_t>(pixels, 1))); }
+
+void group_norm_rows(const GroupNorm& g, ThreadPool& pool) {
+  const RowSet& rows = row_set();
+  const int64_t n = g.per_group() * g.pixels;
+  pool.parallel_for(g.batch * g.groups, std::max<int64_t>(1, kGrain / n), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      double center = 0, spread = 0;
+      rows.moments(g.x + i * n, n, &center, &spread);
+      const double scale = g.finish(i / g.groups, i % g.groups, center, spread);
+      for (int64_t k = 0; k < g.per_group(); ++k) {
+        const int64_t channel = i % g.groups * g.per_group() + k, at = i * n + k * g.pixels;
+        rows.affine(g.x + at, g.y + at, g.pixels, static_cast<float>(center), g.factor(channel, scale), g.shift(channel));
+      }
+    }
+  });
+}
+
+/// Mean and spread of some pixels of a group.
+struct PartMoments {
+  double mean = 0, spread = 0, count = 0;
+  void join(double other_mean, double other_spread, double other_count) {
+    const double step = other_mean - mean, share = other_count / (count + other_count);
+    spread += other_spread + step * step * count * share;
+    mean += step * share;
+    count += other_count;
+  }
+};
+
+/// Moments of pixels [first, last) of an image for each group, by blocks that stay in the first-level cache. `sums` and `centers` have room for a float
+/// a channel.
+void moments_of_pixels(const GroupNorm& g, const float* image, int64_t first, int64_t last, float* sums, float* centers, PartMoments* out) {
+  constexpr int64_t kBlockFloats = 4096;
+  const RowSet& rows = row_set();
+  const int64_t block = std::max<int64_t>(1, kBlockFloats / g.channels), width = g.per_group();
+  for (int64_t at = first; at < last; at += block) {
+    const int64_t count = std::min(block, last - at);
+    const auto elements = static_cast<double>(count * width);
+    const auto total = [&](int64_t group) {
+      double sum = 0;
+      for (int64_t k = 0; k < width; ++k) sum += static_cast<double>(sums[group * width + k]);
+      return sum;
+    };
+    rows.column_sums(image + at * g.channels, g.channels, count, g.channels, nullptr, sums);
+    for (int64_t group = 0; group < g.groups; ++group) std::fill_n(centers + group * width, width, static_cast<float>(total(group) / elements));
+    rows.column_sums(image + at * g.channels, g.channels, count, g.channels, centers, sums);
+    for (int64_t group = 0; group < g.groups; ++group) out[group].join(static_cast<double>(centers[group * width]), total(group), elements);
+  }
+}
+
+/// Scratch: moments [batch, parts, groups], then sums and centers [batch, parts, channels] each, then center, factor, shift [batch, channels] each.
+size_t group_norm_bytes(int64_t batch, int64_t channels, int64_t groups, int64_t parts) {
+  return static_cast<size_t>(batch * parts * groups) * sizeof(PartMoments) + static_cast<size_t>(batch * channels * (2 * parts + 3)) * sizeof(float);
+}
+
+void group_norm_pixels(const GroupNorm& g, ThreadPool& pool, std::span<std::byte> scratch) {
+  auto* moments = reinterpret_cast<PartMoments*>(scratch.data());
+  auto* room = reinterpret_cast<float*>(moments + g.batch * g.parts * g.groups);
+  float* terms = room + 2 * g.batch * g.parts * g.channels;
+  const int64_t image_floats = g.pixels * g.channels, tasks = g.batch * g.parts;
+  const auto pixel_of = [&](int64_t part) { return g.pixels * part / g.parts; };
+  pool.parallel_for(tasks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      PartMoments* own = moments + i * g.groups;
+      std::fill_n(own, g.groups, PartMoments());
+      float* sums = room + 2 * i * g.channels;
+      moments_of_pixels(g, g.x + i / g.parts * image_floats, pixel_of(i % g.parts), pixel_of(i % g.parts + 1), sums, sums + g.channels, own);
+    }
+  });
+  for (int64_t i = 0; i < g.batch * g.groups; ++i) {
+    const int64_t image = i / g.groups, group = i % g.groups;
+    PartMoments all;
+    for (int64_t part = 0; part < g.parts; ++part) {
+      const PartMoments& own = moments[(image * g.parts + part) * g.groups + group];
+      all.join(own.mean, own.spread, own.count);
+    }
+    const double scale = g.finish(image, group, all.mean, all.spread);
+    float* of_image = terms + 3 * image * g.channels;
+    for (int64_t k = group * g.per_group(); k < (group + 1) * g.per_group(); ++k) {
+      of_image[k] = static_cast<float>(all.mean);
+      of_image[g.channels + k] = g.factor(k, scale);
+      of_image[2 * g.channels + k] = g.shift(k);
+    }
+  }
+  const RowSet& rows = row_set();
+  pool.parallel_for(tasks, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const float* of_image = terms + 3 * (i / g.parts) * g.channels;
+      for (int64_t p = pixel_of(i % g.parts); p < pixel_of(i % g.parts + 1); ++p) {
+        const int64_t at = i / g.parts * image_floats + p * g.channels;
+        rows.column_affine(g.x + at, g.y + at, g.channels, of_image, of_image + g.channels, of_image + 2 * g.channels);
+      }
+    }
+  });
+}
+
+size_t group_norm_workspace(std::span<Value* const> args) {
+  const size_t other = portable("aten::native_group_norm.out").workspace != nullptr ? portable("aten::native_group_norm.out").workspace(args) : 0;
+  if (args.size() < 11 || args[0]->tag != Tag::kTensor || args[0]->tensor.rank() != 4 || args[6]->tag != Tag::kInt) return other;
+  const Tensor& x = args[0]->tensor;
+  const int64_t groups = std::clamp<int64_t>(args[6]->integer, 0, x.size(1));
+  return std::max(other, group_norm_bytes(x.size(0), x.size(1), groups, kMaxParts));
+}
+
+Status group_norm(KernelContext& context, std::span<Value* const> args) {
+  static const runtime::Kernel& other = portable("aten::native_group_norm.out");
+  const auto hand_on = [&] { return other.fn(context, args); };
+  if (context.check_only || args.size() < 11 || !is_float(*args[0]) || args[6]->tag != Tag::kInt || !runtime::Unpack<double>::fits(*args[7])) return hand_on();
+  for (const size_t at : {size_t{8}, size_t{9}, size_t{10}}) {
+    if (!is_float(*args[at]) || args[at]->tensor.read_only) return hand_on();
+  }
+  const Tensor& x = args[0]->tensor;
+  GroupNorm g;
+  g.groups = args[6]->integer;
+  if (x.rank() < 3 || x.numel() == 0 || g.groups < 1 || x.size(1) % g.groups != 0) return hand_on();
+  g.batch = x.size(0);
+  g.channels = x.size(1);
+  g.pixels = x.numel() / (g.batch * g.channels);
+  const int64_t of_channel[] = {g.channels}, of_stats[] = {g.batch, g.groups};
+  if (!is_dense_vector(*args[1], of_channel) || !is_dense_vector(*args[2], of_channel)) return hand_on();
+  Tensor &y = args[8]->tensor, &mean = args[9]->tensor, &rstd = args[10]->tensor;
+  PTERON_TRY(resize(y, x.sizes()));
+  PTERON_TRY(resize(mean, of_stats));
+  PTERON_TRY(resize(rstd, of_stats));
+  const bool rows = is_dense_from(x, 0) && is_dense_from(y, 0);
+  g.last = !rows && is_dense_channels_last(x) && is_dense_channels_last(y);
+  if ((!rows && !g.last) || !is_dense_from(mean, 0) || !is_dense_from(rstd, 0)) return hand_on();
+  g.parts = parts_of(g.pixels, g.channels);
+  g.x = x.as<float>();
+  g.weight = data_or_null(*args[1]);
+  g.bias = data_or_null(*args[2]);
+  g.y = y.as<float>();
+  g.mean = mean.as<float>();
+  g.rstd = rstd.as<float>();
+  g.eps = runtime::Unpack<double>::get(*args[7]);
+  if (!g.last) {
+    group_norm_rows(g, *context.pool);
+    return ok_status();
+  }
+  if (context.scratch.size() < group_norm_bytes(g.batch, g.channels, g.groups, g.parts)) return hand_on();
+  group_norm_pixels(g, *context.pool, context.scratch);
+  return ok_status();
+}
+
 constexpr runtime::Kernel kRows[] = {
     {"aten::_log_softmax.out", softmax<true>},
     {"aten::_softmax.out", softmax<false>},
+    {"aten::native_group_norm.out", group_norm, group_norm_workspace},
     {"aten::native_layer_norm.out", layer_norm},
     {"pteron_cpu::rms_norm.out", PTERON_KERNEL(rms_norm_out)},
 };

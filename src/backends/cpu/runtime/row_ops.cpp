@@ -125,6 +125,56 @@ void rms_norm(const float* x, const float* weight, float* y, int64_t n, float ep
   });
 }
 
+/// In blocks that stay in the first-level cache: each is read twice there, and joined to those before in double.
+void moments(const float* x, int64_t n, double* mean, double* spread) {
+  constexpr int64_t kBlock = 4096;
+  const D d;
+  double center = 0, squares = 0;
+  for (int64_t i = 0; i < n; i += kBlock) {
+    const int64_t m = n - i < kBlock ? n - i : kBlock;
+    const float own = sum_of(x + i, m, [](V v, V acc) { return hn::Add(acc, v); }) / static_cast<float>(m);
+    const V c = hn::Set(d, own);
+    const float own_squares = sum_of(x + i, m, [&](V v, V acc) {
+      const V t = hn::Sub(v, c);
+      return hn::MulAdd(t, t, acc);
+    });
+    const double step = static_cast<double>(own) - center, share = static_cast<double>(m) / static_cast<double>(i + m);
+    squares += static_cast<double>(own_squares) + step * step * static_cast<double>(i) * share;
+    center += step * share;
+  }
+  *mean = center;
+  *spread = squares;
+}
+
+void affine(const float* x, float* y, int64_t n, float center, float factor, float shift) {
+  const D d;
+  const V c = hn::Set(d, center), f = hn::Set(d, factor), s = hn::Set(d, shift);
+  each_vector(n, [&](int64_t, auto load, auto store) { store(hn::MulAdd(hn::Sub(load(x), c), f, s), y); });
+}
+
+void column_sums(const float* x, int64_t row, int64_t rows, int64_t n, const float* center, float* out) {
+  const D d;
+  each_vector(n, [&](int64_t, auto load, auto store) {
+    V a = hn::Zero(d), b = hn::Zero(d);
+    const V c = center != nullptr ? load(center) : hn::Zero(d);
+    const auto term = [&](int64_t r, V acc) {
+      const V v = hn::Sub(load(x + r * row), c);
+      return center != nullptr ? hn::MulAdd(v, v, acc) : hn::Add(v, acc);
+    };
+    int64_t r = 0;
+    for (; r + 2 <= rows; r += 2) {
+      a = term(r, a);
+      b = term(r + 1, b);
+    }
+    if (r < rows) a = term(r, a);
+    store(hn::Add(a, b), out);
+  });
+}
+
+void column_affine(const float* x, float* y, int64_t n, const float* center, const float* factor, const float* shift) {
+  each_vector(n, [&](int64_t, auto load, auto store) { store(hn::MulAdd(hn::Sub(load(x), load(center)), load(factor), load(shift)), y); });
+}
+
 inline constexpr int kPanelVectors = 8;
 
 void product(const float* panels, int64_t count, int64_t depth, const float* x, const float* init, float* out) {
@@ -166,7 +216,7 @@ void gru(const float* x, const float* h, const float* before, float* hidden, int
   });
 }
 
-RowSet make_rows() { return {softmax, layer_norm, rms_norm, kPanelVectors * kLanes, product, lstm, gru}; }
+RowSet make_rows() { return {softmax, layer_norm, rms_norm, moments, affine, column_sums, column_affine, kPanelVectors * kLanes, product, lstm, gru}; }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace pteron::cpu

@@ -13,6 +13,14 @@ struct RowSet {
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float* y, int64_t n, float eps, float* mean, float* rstd) = nullptr;
   /// y = x / sqrt(mean(x^2) + eps) * weight; weight may be null. y may be x.
   void (*rms_norm)(const float* x, const float* weight, float* y, int64_t n, float eps) = nullptr;
+  /// Mean of n numbers, and the sum of the squares of their distances to it. Requires: n > 0.
+  void (*moments)(const float* x, int64_t n, double* mean, double* spread) = nullptr;
+  /// y = (x - center) * factor + shift.
+  void (*affine)(const float* x, float* y, int64_t n, float center, float factor, float shift) = nullptr;
+  /// Rows of n neighbours, `row` elements apart: out[j] = sum over the rows of x[j], or of (x[j] - center[j])^2 if there are centers.
+  void (*column_sums)(const float* x, int64_t row, int64_t rows, int64_t n, const float* center, float* out) = nullptr;
+  /// y[j] = (x[j] - center[j]) * factor[j] + shift[j].
+  void (*column_affine)(const float* x, float* y, int64_t n, const float* center, const float* factor, const float* shift) = nullptr;
   /// Columns of a panel of product().
   int64_t panel = 0;
   /// out[j] = init[j] + sum over k of x[k] * panels[j / panel][k][j % panel] for whole panels; init may be null.

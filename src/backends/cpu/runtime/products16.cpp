@@ -1,5 +1,6 @@
-// pteron_cpu::linear_bf16 and conv2d_bf16: products and convolutions with constant bfloat16 weights; operands are rounded to bfloat16, sums, bias,
-// residual and activation are float32, the result is float32 or rounded. Images are channels-last, weights [out, y, x, in].
+// pteron_cpu::linear16 and conv2d16: products and convolutions with constant weights of 16 bits; sums, bias, residual and activation are float32.
+// bfloat16: operands are float32, rounded here, or bfloat16, and so is the result. float16: operands and result are float16.
+// Images are channels-last, weights [out, y, x, in].
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -24,7 +25,8 @@ using runtime::KernelState;
 using runtime::Tensor;
 using runtime::Value;
 
-bool is_operand(DType d) { return d == DType::kFloat32 || d == DType::kBFloat16; }
+/// Operands and results of products with weights of `weight`.
+bool is_operand(DType weight, DType d) { return d == weight || (weight == DType::kBFloat16 && d == DType::kFloat32); }
 
 struct Packed final : KernelState {
   std::vector<std::shared_ptr<const NarrowMatrix>> groups;
@@ -34,30 +36,34 @@ struct Packed final : KernelState {
 struct Product16 : KernelState {
   std::shared_ptr<const KernelState> weights, work;
   Epilogue epilogue;
-  DType dtype = DType::kFloat32;  ///< of the result
+  DType narrow = DType::kBFloat16;  ///< of the weight
+  DType dtype = DType::kFloat32;    ///< of the result
+  bool takes(DType d) const { return is_operand(narrow, d); }
   const NarrowMatrix& matrix(int64_t group) const { return *static_cast<const Packed*>(weights.get())->groups[static_cast<size_t>(group)]; }
 };
 
 struct Conv16 final : Product16, ConvGeometry {};
 
 Status check_constants(const char* op, const Tensor& w, const Tensor* bias, int rank) {
-  const bool dense = w.read_only && w.rank() == rank && w.dtype() == DType::kBFloat16 && w.view.is_contiguous();
-  if (!dense) return Status(Code::kInvalidFile, str_cat(op, ": the weight must be a dense bfloat16 constant of rank ", rank, ", found ", dtype_name(w.dtype()), " ", shape_text(w.sizes())));
+  const bool dense = w.read_only && w.rank() == rank && is_reduced_float(w.dtype()) && w.view.is_contiguous();
+  if (!dense) return Status(Code::kInvalidFile, str_cat(op, ": the weight must be a dense bfloat16 or float16 constant of rank ", rank, ", found ", dtype_name(w.dtype()), " ", shape_text(w.sizes())));
   return check_bias(op, bias, w.size(0));
 }
 
 /// activation, low, high, dtype
-Status read_end(const char* op, std::span<Value* const> args, Product16* product) {
+Status read_end(const char* op, const Tensor& weight, std::span<Value* const> args, Product16* product) {
+  product->narrow = weight.dtype();
   PTERON_ASSIGN(product->epilogue, epilogue_of(args[0]->string, runtime::Unpack<double>::get(*args[1]), runtime::Unpack<double>::get(*args[2])));
   product->dtype = runtime::Unpack<DType>::get(*args[3]);
-  if (!is_operand(product->dtype)) return Status(Code::kInvalidFile, str_cat(op, ": the result is ", dtype_name(product->dtype)));
+  if (!product->takes(product->dtype)) return Status(Code::kInvalidFile, str_cat(op, ": the result is ", dtype_name(product->dtype)));
   return ok_status();
 }
 
 /// Packs [groups * columns, depth] row-major.
 Status pack(const KernelLoad& load, const Tensor& w, const Tensor* bias, int64_t groups, Product16* product) {
   PTERON_ASSIGN(product->work, WorkBuffers::shared(*load.cache));
-  const std::string key = str_cat("bf16/", reinterpret_cast<uintptr_t>(w.view.data), "/", shape_text(w.sizes()), "/", bias != nullptr ? reinterpret_cast<uintptr_t>(bias->view.data) : 0, "/", groups);
+  const std::string key = str_cat("weights16/", static_cast<int>(w.dtype()), "/", reinterpret_cast<uintptr_t>(w.view.data), "/", shape_text(w.sizes()), "/", bias != nullptr ? reinterpret_cast<uintptr_t>(bias->view.data) : 0, "/", groups);
+  const NarrowKind kind = w.dtype() == DType::kFloat16 ? NarrowKind::kHalf : NarrowKind::kBf16;
   PTERON_ASSIGN(product->weights, load.cache->find_or_make(key, [&]() -> Result<std::shared_ptr<const KernelState>> {
     auto made = std::make_shared<Packed>();
     const int64_t columns = w.size(0) / groups, depth = w.size(0) != 0 ? w.numel() / w.size(0) : 0;
@@ -65,7 +71,7 @@ Status pack(const KernelLoad& load, const Tensor& w, const Tensor* bias, int64_t
     for (size_t k = 0; k < offsets.size(); ++k) offsets[k] = static_cast<int64_t>(k);
     for (int64_t g = 0; g < groups; ++g) {
       const float* biases = bias != nullptr ? bias->as<float>() + g * columns * bias->stride(0) : nullptr;
-      PTERON_ASSIGN(auto matrix, NarrowMatrix::make(NarrowKind::kBf16, w.as<uint16_t>() + g * columns * depth, columns, depth, offsets, biases, bias != nullptr ? bias->stride(0) : 0, *load.pool));
+      PTERON_ASSIGN(auto matrix, NarrowMatrix::make(kind, w.as<uint16_t>() + g * columns * depth, columns, depth, offsets, biases, bias != nullptr ? bias->stride(0) : 0, *load.pool));
       made->groups.push_back(std::move(matrix));
     }
     return std::shared_ptr<const KernelState>(std::move(made));
@@ -77,9 +83,9 @@ Status pack(const KernelLoad& load, const Tensor& w, const Tensor* bias, int64_t
 Result<std::shared_ptr<const KernelState>> prepare_linear(const KernelLoad& load, std::span<Value* const> args) {
   const Tensor& weight = args[1]->tensor;
   const Tensor* bias = runtime::Unpack<const Tensor*>::get(*args[2]);
-  PTERON_TRY(check_constants("linear_bf16", weight, bias, 2));
+  PTERON_TRY(check_constants("linear16", weight, bias, 2));
   auto made = std::make_shared<Product16>();
-  PTERON_TRY(read_end("linear_bf16", args.subspan(4, 4), made.get()));
+  PTERON_TRY(read_end("linear16", weight, args.subspan(4, 4), made.get()));
   PTERON_TRY(pack(load, weight, bias, 1, made.get()));
   return std::shared_ptr<const KernelState>(std::move(made));
 }
@@ -100,10 +106,10 @@ size_t linear_workspace(std::span<Value* const> args) { return line(args[0]->ten
 Status linear_out(KernelContext& context, const Tensor& x, const Tensor& weight, const Tensor*, const Tensor* residual, std::string_view, double, double, DType, Tensor& out) {
   const auto& linear = *static_cast<const Product16*>(context.state);
   const NarrowMatrix& matrix = linear.matrix(0);
-  if (!is_operand(x.dtype()) || out.dtype() != linear.dtype || x.rank() < 1 || x.size(x.rank() - 1) != matrix.depth() || weight.size(0) != matrix.columns()) {
-    return Status(Code::kInvalidInput, str_cat("linear_bf16: input ", dtype_name(x.dtype()), " ", shape_text(x.sizes()), ", expected [..., ", matrix.depth(), "]"));
+  if (!linear.takes(x.dtype()) || out.dtype() != linear.dtype || x.rank() < 1 || x.size(x.rank() - 1) != matrix.depth() || weight.size(0) != matrix.columns()) {
+    return Status(Code::kInvalidInput, str_cat("linear16: input ", dtype_name(x.dtype()), " ", shape_text(x.sizes()), ", expected [..., ", matrix.depth(), "]"));
   }
-  if (residual != nullptr && !is_operand(residual->dtype())) return Status(Code::kInvalidInput, str_cat("linear_bf16: the residual is ", dtype_name(residual->dtype())));
+  if (residual != nullptr && !linear.takes(residual->dtype())) return Status(Code::kInvalidInput, str_cat("linear16: the residual is ", dtype_name(residual->dtype())));
   Sizes sizes;
   for (const int64_t s : x.sizes()) sizes.push_back(s);
   sizes.back() = matrix.columns();
@@ -143,9 +149,9 @@ enum Position : size_t { kX, kWeight, kBias, kResidual, kStride, kPadding, kDila
 
 Status read_conv(std::span<Value* const> args, Conv16* conv) {
   const Tensor& w = args[kWeight]->tensor;
-  PTERON_TRY(check_constants("conv2d_bf16", w, runtime::Unpack<const Tensor*>::get(*args[kBias]), 4));
-  PTERON_TRY(conv->read("conv2d_bf16", w, true, *args[kStride], *args[kPadding], *args[kDilation], *args[kGroups]));
-  return read_end("conv2d_bf16", args.subspan(kEnd, 4), conv);
+  PTERON_TRY(check_constants("conv2d16", w, runtime::Unpack<const Tensor*>::get(*args[kBias]), 4));
+  PTERON_TRY(conv->read("conv2d16", w, true, *args[kStride], *args[kPadding], *args[kDilation], *args[kGroups]));
+  return read_end("conv2d16", w, args.subspan(kEnd, 4), conv);
 }
 
 Result<std::shared_ptr<const KernelState>> prepare_conv(const KernelLoad& load, std::span<Value* const> args) {
@@ -162,7 +168,7 @@ inline uint16_t rounded(T value) {
   return value;
 }
 
-/// Copies image n of x to `to` as channels-last in bfloat16 with zeros around it.
+/// Copies image n of x to `to` as channels-last in 16 bits (floats are rounded to bfloat16) with zeros around it.
 template <typename T>
 void pad_image(ThreadPool& pool, const Tensor& x, int64_t n, const int64_t* padding, uint16_t* to) {
   const int64_t channels = x.size(1), height = x.size(2), width = x.size(3);
@@ -267,11 +273,11 @@ size_t conv_workspace(std::span<Value* const> args) {
 Status conv2d_out(KernelContext& context, const Tensor& x, const Tensor&, const Tensor*, const Tensor* residual, IntList, IntList, IntList, int64_t, std::string_view, double, double,
                   DType, Tensor& out) {
   const auto& conv = *static_cast<const Conv16*>(context.state);
-  if (x.rank() != 4 || !is_operand(x.dtype()) || out.rank() != 4 || out.dtype() != conv.dtype || x.size(1) != conv.channels) {
-    return Status(Code::kInvalidInput, str_cat("conv2d_bf16: input ", dtype_name(x.dtype()), " ", shape_text(x.sizes()), ", expected [n, ", conv.channels, ", h, w]"));
+  if (x.rank() != 4 || !conv.takes(x.dtype()) || out.rank() != 4 || out.dtype() != conv.dtype || x.size(1) != conv.channels) {
+    return Status(Code::kInvalidInput, str_cat("conv2d16: input ", dtype_name(x.dtype()), " ", shape_text(x.sizes()), ", expected [n, ", conv.channels, ", h, w]"));
   }
   const int64_t height = conv.out_size(0, x.size(2)), width = conv.out_size(1, x.size(3));
-  if (height < 0 || width < 0) return Status(Code::kInvalidInput, str_cat("conv2d_bf16: input ", shape_text(x.sizes()), " is smaller than the kernel"));
+  if (height < 0 || width < 0) return Status(Code::kInvalidInput, str_cat("conv2d16: input ", shape_text(x.sizes()), " is smaller than the kernel"));
   const Sizes sizes{x.size(0), conv.out_channels, height, width};
   PTERON_TRY(resize(out, sizes));
   if (out.numel() == 0) return ok_status();
@@ -284,7 +290,7 @@ Status conv2d_out(KernelContext& context, const Tensor& x, const Tensor&, const 
   store.c_row = store.residual_row = conv.out_channels;
   store.epilogue = conv.epilogue;
   if (residual != nullptr) {
-    if (!is_operand(residual->dtype())) return Status(Code::kInvalidInput, str_cat("conv2d_bf16: the residual is ", dtype_name(residual->dtype())));
+    if (!conv.takes(residual->dtype())) return Status(Code::kInvalidInput, str_cat("conv2d16: the residual is ", dtype_name(residual->dtype())));
     store.residual = residual->as<std::byte>();
     store.residual_type = residual->dtype();
     if (!std::ranges::equal(residual->sizes(), std::span<const int64_t>(sizes)) || !is_dense_channels_last(*residual)) {
@@ -303,17 +309,17 @@ Status conv2d_out(KernelContext& context, const Tensor& x, const Tensor&, const 
       FloatStore part = store;
       part.c = static_cast<std::byte*>(store.c) + n * elements * static_cast<int64_t>(dtype_size(store.c_type));
       if (store.residual != nullptr) part.residual = static_cast<const std::byte*>(store.residual) + n * elements * static_cast<int64_t>(dtype_size(store.residual_type));
-      PTERON_TRY(run_dense(context, conv, {padded, DType::kBFloat16, 0, (x.size(3) + 2 * conv.padding[1]) * conv.channels, conv.channels, 1}, height, width, part));
+      PTERON_TRY(run_dense(context, conv, {padded, conv.narrow, 0, (x.size(3) + 2 * conv.padding[1]) * conv.channels, conv.channels, 1}, height, width, part));
     }
   }
   return direct ? ok_status() : ops::copy_tensor(context, channels_last_view(out.dtype(), sizes, made), out.view);
 }
 
-constexpr runtime::Kernel kRows[] = {{"pteron_cpu::linear_bf16.out", PTERON_KERNEL(linear_out), linear_workspace, prepare_linear},
-                                     {"pteron_cpu::conv2d_bf16.out", PTERON_KERNEL(conv2d_out), conv_workspace, prepare_conv}};
+constexpr runtime::Kernel kRows[] = {{"pteron_cpu::linear16.out", PTERON_KERNEL(linear_out), linear_workspace, prepare_linear},
+                                     {"pteron_cpu::conv2d16.out", PTERON_KERNEL(conv2d_out), conv_workspace, prepare_conv}};
 
 }  // namespace
 
-std::span<const runtime::Kernel> bf16_kernels() { return kRows; }
+std::span<const runtime::Kernel> product16_kernels() { return kRows; }
 
 }  // namespace pteron::cpu
