@@ -76,77 +76,145 @@ struct Group {
   int64_t from[kLanes<R>] = {}, to[kLanes<R>] = {};
 };
 
-/// Element k of every line; lanes without a line stay 0.
-template <typename T, typename Get>
-void read_lanes(const Group<T>& group, int64_t begin, int64_t end, T* line, const Get& get) {
+/// Offsets as the lanes read them: lanes without a line read the first one again.
+template <typename T>
+Group<T> full_group(const Group<T>& group) {
+  Group<T> full = group;
+  for (int64_t l = group.count; l < kLanes<T>; ++l) full.from[l] = full.from[0];
+  return full;
+}
+template <typename T>
+bool are_near(int64_t count, const int64_t* offsets) {
+  for (int64_t l = 1; l < kLanes<T>; ++l) {
+    if (l >= count || offsets[l] != offsets[0] + l) return false;
+  }
+  return true;
+}
+
+/// count complex elements of every line, `stride` apart.
+template <typename T>
+void read_complex(const Group<T>& group, const std::complex<T>* data, int64_t stride, int64_t count, T* line) {
   constexpr int64_t L = kLanes<T>;
-  if (group.count < L) std::fill(line + 2 * L * begin, line + 2 * L * end, T(0));
-  for (int64_t k = begin; k < end; ++k) {
-    for (int64_t l = 0; l < group.count; ++l) {
-      const std::complex<T> v = get(group.from[l], k);
-      line[2 * L * k + l] = v.real();
-      line[2 * L * k + L + l] = v.imag();
+  const auto* numbers = reinterpret_cast<const T*>(data);
+  if (stride == 1) {
+    const T* lines[L];
+    for (int64_t l = 0; l < L; ++l) lines[l] = numbers + 2 * group.from[l];
+    return read_dense_lines(lines, 2 * count, line);
+  }
+  if (are_near<T>(group.count, group.from)) return read_near_lines(numbers + 2 * group.from[0], 2 * stride, count, line);
+  for (int64_t k = 0; k < count; ++k, line += 2 * L) {
+    for (int64_t l = 0; l < L; ++l) {
+      const std::complex<T> v = data[group.from[l] + k * stride];
+      line[l] = v.real(), line[L + l] = v.imag();
     }
   }
+}
+/// count real numbers of every line: number k comes to line[k * kLanes].
+template <typename T>
+void read_real(const Group<T>& group, const T* data, int64_t stride, int64_t count, T* line) {
+  constexpr int64_t L = kLanes<T>;
+  if (stride == 1) {
+    const T* lines[L];
+    for (int64_t l = 0; l < L; ++l) lines[l] = data + group.from[l];
+    return read_dense_lines(lines, count, line);
+  }
+  const bool near = are_near<T>(group.count, group.from);
+  for (int64_t k = 0; k < count; ++k, line += L) {
+    if (near) {
+      store_lane(line, load_lane(data + group.from[0] + k * stride));
+      continue;
+    }
+    for (int64_t l = 0; l < L; ++l) line[l] = data[group.from[l] + k * stride];
+  }
+}
+
+template <typename T>
+void write_complex(const Group<T>& group, const T* line, int64_t count, T factor, std::complex<T>* data, int64_t stride) {
+  constexpr int64_t L = kLanes<T>;
+  auto* numbers = reinterpret_cast<T*>(data);
+  if (stride == 1 && group.count == L) {
+    T* lines[L];
+    for (int64_t l = 0; l < L; ++l) lines[l] = numbers + 2 * group.to[l];
+    return write_dense_lines(line, 2 * count, factor, lines);
+  }
+  if (are_near<T>(group.count, group.to)) return write_near_lines(line, count, factor, numbers + 2 * group.to[0], 2 * stride);
+  for (int64_t k = 0; k < count; ++k, line += 2 * L) {
+    for (int64_t l = 0; l < group.count; ++l) data[group.to[l] + k * stride] = {line[l] * factor, line[L + l] * factor};
+  }
+}
+template <typename T>
+void write_real(const Group<T>& group, const T* line, int64_t count, T factor, T* data, int64_t stride) {
+  constexpr int64_t L = kLanes<T>;
+  if (stride == 1 && group.count == L) {
+    T* lines[L];
+    for (int64_t l = 0; l < L; ++l) lines[l] = data + group.to[l];
+    return write_dense_lines(line, count, factor, lines);
+  }
+  const bool near = are_near<T>(group.count, group.to);
+  for (int64_t k = 0; k < count; ++k, line += L) {
+    if (near) {
+      store_lane(data + group.to[0] + k * stride, load_lane(line) * factor);
+      continue;
+    }
+    for (int64_t l = 0; l < group.count; ++l) data[group.to[l] + k * stride] = line[l] * factor;
+  }
+}
+
+/// Elements m + 1 .. n - 1 of a conjugate symmetric spectrum from the others.
+template <typename T>
+void mirror_lanes(int64_t n, T* line) {
+  constexpr int64_t L = kLanes<T>;
+  for (int64_t k = n / 2 + 1; k < n; ++k) {
+    const auto v = LaneComplex<T>::load(line + 2 * L * (n - k));
+    LaneComplex<T>{v.re, -v.im}.store(line + 2 * L * k);
+  }
+}
+/// The imaginary parts of what is real in the spectrum of a real line: its first value, and the middle one if n is even.
+template <typename T>
+void clear_imaginary(int64_t n, T* line) {
+  constexpr int64_t L = kLanes<T>;
+  std::fill_n(line + L, L, T(0));
+  if (n % 2 == 0) std::fill_n(line + L * n + L, L, T(0));
 }
 
 /// All lines of a group, through buffers of the slot. Requires: no chirp.
 template <typename T>
-void run_group(const Plan& plan, const Lines& from, const Lines& to, int dim, int64_t n, double scale, const Group<T>& group, T* line) {
+void run_group(const Plan& plan, const Lines& from, const Lines& to, int dim, int64_t n, double scale, const Group<T>& lines, T* line) {
   constexpr int64_t L = kLanes<T>;
-  const int64_t in = from.view.stride(dim), out = to.view.stride(dim);
+  const int64_t in = from.view.stride(dim), out = to.view.stride(dim), m = n / 2;
   T* const other = line + 2 * L * (n + 1);
   const auto factor = static_cast<T>(scale);
+  const Group<T> group = full_group(lines);
   const T* real = static_cast<const T*>(from.view.data);
   const auto* complex = static_cast<const std::complex<T>*>(from.view.data);
-  if (from.side == Side::kReal && to.side == Side::kHalf && n % 2 == 0) {
-    const int64_t m = n / 2;
-    read_lanes(group, 0, m, line, [&](int64_t at, int64_t k) { return std::complex<T>(real[at + 2 * k * in], real[at + (2 * k + 1) * in]); });
+  auto* target = static_cast<std::complex<T>*>(to.view.data);
+  if (from.side == Side::kReal && n % 2 == 0) {  // neighbours as one complex number
+    read_real(group, real, in, n, line);
     T* done = lanes_transform(plan.roots, 2, m, line, other);
     lanes_split_real(plan.roots, m, done);
-    for (int64_t l = 0; l < group.count; ++l) {
-      auto* target = static_cast<std::complex<T>*>(to.view.data) + group.to[l];
-      for (int64_t k = 0; k <= m; ++k) target[k * out] = {done[2 * L * k + l] * factor, done[2 * L * k + L + l] * factor};
-    }
-    return;
+    if (to.side != Side::kHalf) mirror_lanes(n, done);
+    return write_complex(group, done, to.side == Side::kHalf ? m + 1 : n, factor, target, out);
   }
   if (from.side == Side::kHalf && to.side == Side::kReal && n % 2 == 0) {
-    const int64_t m = n / 2;
-    read_lanes(group, 0, m + 1, line, [&](int64_t at, int64_t k) { return complex[at + k * in]; });
-    std::fill_n(line + L, L, T(0));  // the first and the middle value of a real line's spectrum are real
-    std::fill_n(line + 2 * L * m + L, L, T(0));
+    read_complex(group, complex, in, m + 1, line);
+    clear_imaginary(n, line);
     lanes_join_real(plan.roots, m, line);
-    const T* done = lanes_transform(plan.roots, 2, m, line, other);
-    for (int64_t l = 0; l < group.count; ++l) {
-      T* target = static_cast<T*>(to.view.data) + group.to[l];
-      for (int64_t k = 0; k < m; ++k) {
-        target[2 * k * out] = done[2 * L * k + l] * factor;
-        target[(2 * k + 1) * out] = done[2 * L * k + L + l] * factor;
-      }
-    }
-    return;
+    return write_real(group, lanes_transform(plan.roots, 2, m, line, other), n, factor, static_cast<T*>(to.view.data), out);
   }
   if (from.side == Side::kReal) {
-    read_lanes(group, 0, n, line, [&](int64_t at, int64_t k) { return std::complex<T>(real[at + k * in], T(0)); });
+    read_real(group, real, in, n, other);
+    for (int64_t k = 0; k < n; ++k) LaneComplex<T>{load_lane(other + k * L), Lane<T>{}}.store(line + 2 * L * k);
   } else if (from.side == Side::kComplex) {
-    read_lanes(group, 0, n, line, [&](int64_t at, int64_t k) { return complex[at + k * in]; });
+    read_complex(group, complex, in, n, line);
   } else {
-    read_lanes(group, 0, n, line, [&](int64_t at, int64_t k) {
-      const std::complex<T> v = k <= n / 2 ? complex[at + k * in] : std::conj(complex[at + (n - k) * in]);
-      return k == 0 || 2 * k == n ? std::complex<T>(v.real(), T(0)) : v;
-    });
+    read_complex(group, complex, in, m + 1, line);
+    clear_imaginary(n, line);
+    mirror_lanes(n, line);
   }
-  const T* done = lanes_transform(plan.roots, 1, n, line, other);
-  const int64_t count = to.side == Side::kHalf ? n / 2 + 1 : n;
-  for (int64_t l = 0; l < group.count; ++l) {
-    if (to.side == Side::kReal) {
-      T* target = static_cast<T*>(to.view.data) + group.to[l];
-      for (int64_t k = 0; k < count; ++k) target[k * out] = done[2 * L * k + l] * factor;
-      continue;
-    }
-    auto* target = static_cast<std::complex<T>*>(to.view.data) + group.to[l];
-    for (int64_t k = 0; k < count; ++k) target[k * out] = {done[2 * L * k + l] * factor, done[2 * L * k + L + l] * factor};
-  }
+  T* done = lanes_transform(plan.roots, 1, n, line, other);
+  if (to.side != Side::kReal) return write_complex(group, done, to.side == Side::kHalf ? m + 1 : n, factor, target, out);
+  for (int64_t k = 0; k < n; ++k) store_lane(done + k * L, load_lane(done + 2 * L * k));
+  write_real(group, done, n, factor, static_cast<T*>(to.view.data), out);
 }
 
 /// Lines of a length with large prime factors, in double: kLanes<double> of them, or twice as many where real lines go in pairs as the two parts of one.

@@ -8,9 +8,6 @@
 namespace pteron::ops::fft {
 namespace {
 
-// Larger prime factors cost too much as plain sums of products.
-constexpr int64_t kMaxRadix = 61;
-
 int64_t padded_size(int64_t n) {
   int64_t m = 1;
   while (m < 2 * n) m *= 2;

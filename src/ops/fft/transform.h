@@ -9,6 +9,9 @@ namespace pteron::ops::fft {
 
 using Complex = std::complex<double>;
 
+/// Largest prime factor that has a pass of its own; larger ones cost too much as plain sums of products.
+inline constexpr int64_t kMaxRadix = 61;
+
 /// The radix of the next pass of a transform of `length` elements.
 int64_t next_radix(int64_t length);
 
