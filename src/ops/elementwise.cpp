@@ -1,5 +1,6 @@
 // The tile engine. Every operand is coalesced on its own against the order in which the first output lies in memory, so that dense
-// operands are used in place and only the others are gathered and converted tile by tile.
+// operands are used in place and only the others are gathered and converted tile by tile. Where rows are long enough, operands that are dense
+// along rows are used in place too: broadcast ones and slices.
 #include "ops/elementwise.h"
 
 #include <algorithm>
@@ -192,6 +193,202 @@ void Loop::run(int64_t begin, int64_t end) const {
   }
 }
 
+// ---- rows: one shape for all operands
+
+/// Shortest rows that are worth a call of the tile function each: of operands in place or broadcast, and of others.
+constexpr int64_t kShortestRow = 16, kShortestGatheredRow = 128;
+
+/// How the elements of a row reach the tile function.
+enum class Access : uint8_t {
+  kInPlace,  ///< where they lie
+  kOnce,     ///< one number for all rows
+  kFill,     ///< one number a row
+  kMove,     ///< gathered, scattered or converted
+};
+
+using FillFn = void (*)(const std::byte* from, int64_t n, std::byte* to);
+template <typename T>
+void fill_run(const std::byte* from, int64_t n, std::byte* to) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  std::fill_n(reinterpret_cast<T*>(to), n, value);
+}
+template <typename T>
+void gather_run(const std::byte* from, int64_t stride, int64_t n, std::byte* to) {
+  const T* source = reinterpret_cast<const T*>(from);
+  for (int64_t i = 0; i < n; ++i) reinterpret_cast<T*>(to)[i] = source[i * stride];
+}
+template <typename T>
+void scatter_run(const std::byte* from, int64_t stride, int64_t n, std::byte* to) {
+  T* target = reinterpret_cast<T*>(to);
+  for (int64_t i = 0; i < n; ++i) target[i * stride] = reinterpret_cast<const T*>(from)[i];
+}
+
+struct RowLane {
+  std::byte* base = nullptr;
+  size_t element_bytes = 1;
+  Access access = Access::kInPlace;
+  ConvertFn convert = nullptr;
+  FillFn fill = nullptr;                     ///< of elements as the tile function sees them
+  std::array<int64_t, kMaxRank> step{};      ///< bytes, of the dims around rows
+  int64_t step_in_row = 0;                   ///< bytes
+
+  int64_t stride() const { return step_in_row / static_cast<int64_t>(element_bytes); }
+  void fill_row(const std::byte* at, int64_t n, std::byte* to) const {
+    if (convert == nullptr) return fill(at, n, to);
+    alignas(16) std::byte value[16];
+    convert(1, at, value);
+    fill(value, n, to);
+  }
+  void load(const std::byte* at, int64_t n, std::byte* raw, std::byte* to) const {
+    const bool dense = step_in_row == static_cast<int64_t>(element_bytes);
+    if (dense && convert != nullptr) return convert(n, at, to);
+    dispatch_size(element_bytes, [&]<typename T>() { gather_run<T>(at, stride(), n, convert != nullptr ? raw : to); });
+    if (convert != nullptr) convert(n, raw, to);
+  }
+  void store(const std::byte* from, int64_t n, std::byte* raw, std::byte* at) const {
+    const bool dense = step_in_row == static_cast<int64_t>(element_bytes);
+    if (dense && convert != nullptr) return convert(n, from, at);
+    if (convert != nullptr) convert(n, from, raw);
+    dispatch_size(element_bytes, [&]<typename T>() { scatter_run<T>(convert != nullptr ? raw : from, stride(), n, at); });
+  }
+};
+
+/// What the parts of one run_tiles call by rows share.
+struct RowLoop {
+  static constexpr size_t kMaxLanes = kMaxTileInputs + kMaxTileOutputs;
+  std::array<RowLane, kMaxLanes> lanes;  ///< inputs, then outputs
+  size_t in_count = 0, count = 0;
+  int64_t inner = 1;                     ///< elements of a row
+  size_t outer_rank = 0;
+  std::array<int64_t, kMaxRank> size{};  ///< of the dims around rows
+  TileFn fn = nullptr;
+  const void* params = nullptr;
+  int64_t piece = 0;                     ///< most elements of a row at a time
+
+  void run(int64_t begin, int64_t end) const;
+  /// The usual counts of operands are known to the compiler (rows may be short); 0: any.
+  template <size_t kIn, size_t kCount>
+  void run_counts(int64_t begin, int64_t end) const;
+};
+
+void RowLoop::run(int64_t begin, int64_t end) const {
+  if (in_count == 2 && count == 3) return run_counts<2, 3>(begin, end);
+  if (in_count == 1 && count == 2) return run_counts<1, 2>(begin, end);
+  run_counts<0, 0>(begin, end);
+}
+
+template <size_t kIn, size_t kCount>
+void RowLoop::run_counts(int64_t begin, int64_t end) const {
+  const size_t in_count = kIn != 0 ? kIn : this->in_count, count = kCount != 0 ? kCount : this->count;
+  alignas(64) std::array<std::array<std::byte, kTileBytes>, kMaxLanes + 1> tiles;
+  std::byte* raw = tiles.back().data();
+  std::array<std::byte*, kMaxLanes> row{};
+  std::array<int64_t, kMaxRank> index{};
+  int64_t column = begin % inner, rest = begin / inner;
+  for (size_t k = 0; k < count; ++k) row[k] = lanes[k].base;
+  for (size_t d = outer_rank; d-- > 0; rest /= size[d]) {
+    index[d] = rest % size[d];
+    for (size_t k = 0; k < count; ++k) row[k] += index[d] * lanes[k].step[d];
+  }
+  std::array<const void*, kMaxTileInputs> from{};
+  std::array<void*, kMaxTileOutputs> to{};
+  for (size_t k = 0; k < count; ++k) {
+    if (k < in_count) from[k] = tiles[k].data();
+    if (k >= in_count) to[k - in_count] = tiles[k].data();
+    if (lanes[k].access == Access::kOnce) lanes[k].fill_row(row[k], std::min({piece, inner, end - begin}), tiles[k].data());
+  }
+  while (begin < end) {
+    const int64_t row_end = std::min(inner, column + end - begin);
+    begin += row_end - column;
+    for (size_t k = 0; k < in_count; ++k) {
+      if (lanes[k].access == Access::kFill) lanes[k].fill_row(row[k], std::min(piece, row_end - column), tiles[k].data());
+    }
+    for (int64_t n = 0; column < row_end; column += n) {
+      n = std::min(piece, row_end - column);
+      for (size_t k = 0; k < count; ++k) {
+        std::byte* at = row[k] + column * lanes[k].step_in_row;
+        if (k >= in_count) {
+          if (lanes[k].access == Access::kInPlace) to[k - in_count] = at;
+          continue;
+        }
+        if (lanes[k].access == Access::kInPlace) from[k] = at;
+        if (lanes[k].access == Access::kMove) lanes[k].load(at, n, raw, tiles[k].data());
+      }
+      fn(n, to.data(), from.data(), params);
+      for (size_t k = in_count; k < count; ++k) {
+        if (lanes[k].access == Access::kMove) lanes[k].store(tiles[k].data(), n, raw, row[k] + column * lanes[k].step_in_row);
+      }
+    }
+    column = 0;
+    for (size_t d = outer_rank; d-- > 0;) {
+      for (size_t k = 0; k < count; ++k) row[k] += lanes[k].step[d];
+      if (++index[d] < size[d]) break;
+      for (size_t k = 0; k < count; ++k) row[k] -= size[d] * lanes[k].step[d];
+      index[d] = 0;
+    }
+  }
+}
+
+/// Makes the loop by rows of a prepared call. False if rows would be too short, or if there is no gain in them.
+bool make_rows(std::span<const int64_t> sizes, const RankList<uint8_t>& order, std::span<const TileInput> inputs, std::span<const TileOutput> outputs,
+               const Loop& loop, RowLoop* rows) {
+  const size_t in_count = inputs.size(), count = in_count + outputs.size();
+  const auto lane_of = [&](size_t k) -> const Lane& { return k < in_count ? loop.in[k] : loop.out[k - in_count]; };
+  // Strides of all operands for the dims of more than one element, outermost first; dims that follow from the next one for all are merged.
+  size_t rank = 0;
+  std::array<int64_t, kMaxRank> size{};
+  std::array<std::array<int64_t, kMaxRank>, RowLoop::kMaxLanes> strides{};
+  for (const uint8_t d : order) {
+    if (sizes[d] == 1) continue;
+    bool merges = rank > 0;
+    std::array<int64_t, RowLoop::kMaxLanes> stride{};
+    for (size_t k = 0; k < count; ++k) {
+      const TensorView& view = k < in_count ? inputs[k].view : outputs[k - in_count].view;
+      const int own = static_cast<int>(d) - static_cast<int>(sizes.size()) + view.rank;
+      stride[k] = own < 0 || view.size(own) == 1 ? 0 : view.stride(own);
+      merges = merges && strides[k][rank - 1] == stride[k] * sizes[d];
+    }
+    const size_t at = merges ? rank - 1 : rank++;
+    size[at] = merges ? size[at] * sizes[d] : sizes[d];
+    for (size_t k = 0; k < count; ++k) strides[k][at] = stride[k];
+  }
+  if (rank < 2 || size[rank - 1] < kShortestRow) return false;
+  rows->inner = size[rank - 1];
+  rows->outer_rank = rank - 1;
+  rows->size = size;
+  bool in_place = true, moves = false;
+  for (size_t k = 0; k < count; ++k) {
+    const Lane& lane = lane_of(k);
+    RowLane& row = rows->lanes[k];
+    const int64_t bytes = static_cast<int64_t>(lane.walker.element_bytes), stride = strides[k][rank - 1];
+    row.base = lane.walker.base;
+    row.element_bytes = lane.walker.element_bytes;
+    row.convert = lane.convert;
+    row.step_in_row = stride * bytes;
+    for (size_t d = 0; d + 1 < rank; ++d) row.step[d] = strides[k][d] * bytes;
+    const bool filled = k < in_count && stride == 0;
+    row.access = filled ? (lane.walker.is_single() ? Access::kOnce : Access::kFill) : lane.convert == nullptr && stride == 1 ? Access::kInPlace : Access::kMove;
+    const DType compute = k < in_count ? inputs[k].compute : outputs[k - in_count].compute;
+    if (filled) dispatch_size(dtype_size(compute), [&]<typename T>() { row.fill = &fill_run<T>; });
+    in_place = in_place && row.access == Access::kInPlace;
+    moves = moves || row.access == Access::kMove;
+  }
+  if (moves && rows->inner < kShortestGatheredRow) return false;
+  rows->in_count = in_count;
+  rows->count = count;
+  rows->fn = loop.fn;
+  rows->params = loop.params;
+  rows->piece = in_place ? rows->inner : loop.tile;
+  return true;
+}
+
+template <typename AnyLoop>
+void run_loop(KernelContext& context, const AnyLoop& loop, int64_t total, int64_t grain) {
+  if (total <= grain) return loop.run(0, total);
+  context.pool->parallel_for(total, grain, [&loop](int64_t begin, int64_t end) { loop.run(begin, end); });
+}
+
 Status no_conversion(DType from, DType to) {
   return Status(Code::kUnsupported, str_cat("no conversion from ", dtype_name(from), " to ", dtype_name(to)));
 }
@@ -254,11 +451,12 @@ Status run_tiles(KernelContext& context, std::span<const int64_t> sizes, std::sp
   }
   for (size_t k = 0; k < outputs.size(); ++k) PTERON_TRY(prepare(loop.out[k], outputs[k].view, outputs[k].compute, true));
   loop.tile = kTileBytes / static_cast<int64_t>(widest);
-  if (total <= grain) {
-    loop.run(0, total);
-    return ok_status();
+  RowLoop rows;
+  if (!loop.all_direct && make_rows(sizes, order, inputs, outputs, loop, &rows)) {
+    run_loop(context, rows, total, grain);
+  } else {
+    run_loop(context, loop, total, grain);
   }
-  context.pool->parallel_for(total, grain, [&loop](int64_t begin, int64_t end) { loop.run(begin, end); });
   return ok_status();
 }
 

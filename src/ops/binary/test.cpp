@@ -187,6 +187,55 @@ TEST(Engine, AnyStridesGiveTheDefinition) {
   }
 }
 
+/// sizes with innermost rows that are worth a call each, and operands that are broadcast, sliced, turned or of another dtype.
+TEST(Engine, RowsOfAnyOperandsGiveTheDefinition) {
+  const std::unique_ptr<ThreadPool> pool = make_thread_pool(2);
+  struct Mix {
+    static double apply(double x, double y, double z, double factor) { return x - factor * y + 3 * z; }
+  };
+  const double factor = 2;
+  for (const int64_t inner : {16, 17, 40, 127, 128, 129, 700, 1500}) {
+    for (int layout = 0; layout < 64; ++layout) {
+      const int64_t rows = 5, planes = 3;
+      const std::array<int64_t, 3> sizes = {planes, rows, inner};
+      // Storage large enough for every choice of strides below; wide: the arithmetic's dtype, narrow: to be converted.
+      std::vector<double> wide(static_cast<size_t>(planes * rows * inner * 2 + 64)), out(wide.size(), -1.0);
+      std::vector<int16_t> narrow(wide.size());
+      for (size_t i = 0; i < wide.size(); ++i) {
+        wide[i] = static_cast<double>(i % 1009);
+        narrow[i] = static_cast<int16_t>(i % 997);
+      }
+      const std::array<std::array<int64_t, 3>, 4> strides = {
+          {{rows * inner, inner, 1}, {0, 1, 0}, {rows * (inner + 2), inner + 2, 1}, {1, planes, planes * rows}}};  // dense, one a row, sliced, turned
+      const auto view_of = [&](int kind, bool converted) {
+        TensorView view = make_contiguous_view(converted ? DType::kInt16 : DType::kFloat64, sizes, converted ? static_cast<void*>(narrow.data()) : wide.data());
+        for (size_t d = 0; d < 3; ++d) view.stride_array[d] = strides[static_cast<size_t>(kind)][d];
+        return view;
+      };
+      const std::array<int, 3> kinds = {layout % 4, layout / 4 % 4, layout / 16 % 4};
+      const std::array<TensorView, 3> in = {view_of(kinds[0], layout % 3 == 0), view_of(kinds[1], layout % 5 == 0), view_of(kinds[2], false)};
+      const std::array<TileInput, 3> inputs = {TileInput(in[0], DType::kFloat64), TileInput(in[1], DType::kFloat64), TileInput(in[2], DType::kFloat64)};
+      TensorView to = make_contiguous_view(DType::kFloat64, sizes, out.data());
+      if (layout % 2 == 1) to.stride_array = {rows * (inner + 1), inner + 1, 1};  // a slice
+      const TileOutput output{to, DType::kFloat64};
+      KernelContext context{pool.get(), {}};
+      ASSERT_TRUE(run_tiles(context, sizes, inputs, {&output, 1}, &ternary_params_tile<Mix, double, double, double>, &factor, 100).ok());
+      const auto at = [&](size_t k, int64_t i, int64_t j, int64_t l) {
+        const int64_t offset = i * in[k].stride(0) + j * in[k].stride(1) + l * in[k].stride(2);
+        return in[k].dtype == DType::kInt16 ? static_cast<double>(narrow[static_cast<size_t>(offset)]) : wide[static_cast<size_t>(offset)];
+      };
+      for (int64_t i = 0; i < planes; ++i) {
+        for (int64_t j = 0; j < rows; ++j) {
+          for (int64_t l = 0; l < inner; ++l) {
+            const double found = out[static_cast<size_t>(i * to.stride(0) + j * to.stride(1) + l)];
+            ASSERT_EQ(found, at(0, i, j, l) - 2 * at(1, i, j, l) + 3 * at(2, i, j, l)) << "rows of " << inner << ", layout " << layout << " at " << i << " " << j << " " << l;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(Engine, HalfIsComputedInFloatWithOneRounding) {
   // 1/3 in half times three: in float the product rounds once.
   Half a(0.33325195f), b(3.0f), out;

@@ -271,6 +271,11 @@ std::vector<ValueId> decompose_addmv(Builder& b, const NodeView& n) {
 std::vector<ValueId> decompose_addr(Builder& b, const NodeView& n) {
   Compose f(b);
   const DType dtype = result_type(n, {"self", "vec1", "vec2"});
+  const auto is_plain = [&](const char* name) { return n.type(name).dtype == dtype; };
+  const bool plain = (dtype == DType::kFloat32 || dtype == DType::kFloat64) && is_plain("self") && is_plain("vec1") && is_plain("vec2");
+  if (plain && is_value(n, "beta", 1)) {  // one pass
+    return {b.op("aten::addcmul", {n.value("self"), f.unsqueeze(n.value("vec1"), 1), n.value("vec2"), n.expr("alpha")})};
+  }
   return {f.to(scaled_sum(f, n, f.mul(f.unsqueeze(n.value("vec1"), 1), n.value("vec2"))), dtype)};
 }
 std::vector<ValueId> decompose_baddbmm(Builder& b, const NodeView& n) {

@@ -259,13 +259,13 @@ struct BitNot {
   }
 };
 struct LogicalNot {
-  static bool apply(bool x) { return !x; }
+  static uint8_t apply(uint8_t x) { return x == 0 ? 1 : 0; }  // bools as bytes: loops over bools do not vectorise
 };
 constexpr TileTable kBitNot = same_table<BitNot, bool, uint8_t, int8_t, int16_t, int32_t, int64_t>();
 Status bitwise_not_kernel(KernelContext& context, const Tensor& self, Tensor& out) { return run_unary(context, self, out, kBitNot, Domain::kOwn); }
 Status logical_not_kernel(KernelContext& context, const Tensor& self, Tensor& out) {
   const TileInput input(self, DType::kBool);
-  return run_elementwise(context, {&input, 1}, out, DType::kBool, &unary_tile<LogicalNot, bool, bool>, nullptr);
+  return run_elementwise(context, {&input, 1}, out, DType::kBool, &unary_tile<LogicalNot, uint8_t, uint8_t>, nullptr);
 }
 
 // Operators with parameters. Params are double; the loop casts them once.
