@@ -419,9 +419,18 @@ Ids vander(Builder& b, const NodeView& n) {
   ValueId x = n.value("x");
   if (is_integral(f.dtype(x), true)) x = f.to(x, DType::kInt64);
   const Expr count = n.is_none("N") ? f.size(x, -1) : n.expr("N");
+  const bool increasing = !n.has("increasing") || n.boolean("increasing");
+  if (count.is_const() && count.value() >= 2) {  // products are cheaper than powers, and what ATen computes
+    Dims first = f.sizes(x), sizes = first;
+    first.push_back(Expr(1)), sizes.push_back(Expr(count.value() - 1));
+    const ValueId ones = b.op("aten::full", {first, Expr(1), f.dtype(x)});
+    ValueId products = b.op("aten::cumprod", {f.expand(f.unsqueeze(x, -1), sizes), Expr(-1)});
+    if (!increasing) products = b.op("aten::flip", {products, Dims{Expr(f.rank(products) - 1)}});
+    return {increasing ? f.cat({ones, products}, -1) : f.cat({products, ones}, -1)};
+  }
   const ValueId powers = b.op("aten::arange.start_step", {Expr(0), count, Expr(1), DType::kInt64});
   const ValueId y = b.op("aten::pow.Tensor_Tensor", {f.unsqueeze(x, -1), f.to(powers, f.dtype(x))});
-  if (!n.has("increasing") || n.boolean("increasing")) return {y};
+  if (increasing) return {y};
   return {b.op("aten::flip", {y, Dims{Expr(f.rank(y) - 1)}})};
 }
 Ids tensorinv(Builder& b, const NodeView& n) {

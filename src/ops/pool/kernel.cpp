@@ -313,28 +313,50 @@ void average_rows(KernelContext& context, const Pool& p, Divisor divisor, const 
   });
 }
 
+/// Adaptive means of row-major images: windows of a row of outputs are the same for all rows.
 template <typename T>
-void average_planes(KernelContext& context, const Pool& p, Divisor divisor, const T* x, T* y) {
-  if (!p.adaptive) return average_rows(context, p, divisor, x, y);
+void adaptive_rows(KernelContext& context, const Pool& p, const T* x, T* y) {
   using S = Sum<T>;
+  const Axis& across = p.axis[2];
   for_planes(context, p, [&](int64_t n, int64_t c) {
     const T* plane = x + n * p.x_batch + c * p.x_channel;
-    T* to = y + n * p.y_batch + c * p.y_channel;
-    for (int64_t o = 0; o < p.axis[0].out * p.axis[1].out * p.axis[2].out; ++o) {
-      const int64_t at[3] = {o / (p.axis[2].out * p.axis[1].out), o / p.axis[2].out % p.axis[1].out, o % p.axis[2].out};
-      const AverageWindow w = average_window(p, divisor, at);
-      S sum{};
-      for (int64_t i = w.begin[0]; i < w.end[0]; ++i) {
-        for (int64_t j = w.begin[1]; j < w.end[1]; ++j) {
-          const T* row = plane + i * p.axis[0].x_stride + j * p.axis[1].x_stride;
-          S part{};
-          for (int64_t k = w.begin[2]; k < w.end[2]; ++k) part += convert_value<S>(row[k * p.axis[2].x_stride]);
-          sum += part;
+    int64_t begins[kRowPart], widths[kRowPart];
+    S sum[kRowPart];
+    for (int64_t first = 0; first < across.out; first += kRowPart) {
+      const int64_t count = std::min(kRowPart, across.out - first);
+      for (int64_t o = 0; o < count; ++o) {
+        begins[o] = p.window_begin(2, first + o);
+        widths[o] = p.window_end(2, first + o) - begins[o];
+      }
+      for (int64_t i = 0; i < p.axis[0].out * p.axis[1].out; ++i) {
+        const int64_t z = i / p.axis[1].out, row = i % p.axis[1].out;
+        const int64_t z_begin = p.window_begin(0, z), z_end = p.window_end(0, z), row_begin = p.window_begin(1, row), row_end = p.window_end(1, row);
+        std::fill(sum, sum + count, S{});
+        for (int64_t j = z_begin; j < z_end; ++j) {
+          for (int64_t k = row_begin; k < row_end; ++k) {
+            const T* line = plane + j * p.axis[0].x_stride + k * p.axis[1].x_stride;
+            for (int64_t o = 0; o < count; ++o) {
+              const T* from = line + begins[o] * across.x_stride;
+              S part{};
+              for (int64_t w = 0; w < widths[o]; ++w) part += convert_value<S>(from[w * across.x_stride]);
+              sum[o] += part;
+            }
+          }
+        }
+        T* to = y + n * p.y_batch + c * p.y_channel + z * p.axis[0].y_stride + row * p.axis[1].y_stride;
+        const int64_t rows = (z_end - z_begin) * (row_end - row_begin);
+        for (int64_t o = 0; o < count; ++o) {
+          const int64_t divisor = rows * widths[o];
+          to[(first + o) * across.y_stride] = store_value<T>(divisor == 0 ? S{} : sum[o] / static_cast<S>(divisor));
         }
       }
-      to[at[0] * p.axis[0].y_stride + at[1] * p.axis[1].y_stride + at[2] * p.axis[2].y_stride] = store_value<T>(average_of(p, w, sum));
     }
   });
+}
+
+template <typename T>
+void average_planes(KernelContext& context, const Pool& p, Divisor divisor, const T* x, T* y) {
+  return p.adaptive ? adaptive_rows(context, p, x, y) : average_rows(context, p, divisor, x, y);
 }
 
 /// Means of channels-last images.

@@ -71,8 +71,7 @@ struct Pair {
   R weight[2];
 };
 template <typename R>
-Pair<R> neighbours(R v, const Sampling& s) {
-  if (s.interpolation == Interpolation::kNearest) return {{index_of(std::nearbyint(v)), -1}, {R{1}, R{0}}};
+Pair<R> neighbours(R v) {
   const R low = std::floor(v);
   return {{index_of(low), index_of(low) + 1}, {low + 1 - v, v - low}};
 }
@@ -102,21 +101,23 @@ struct Tap {
 
 template <typename T, typename R>
 void add_tap(const T* image, const Tap<R>& tap, int64_t n, R* sums) {
-  for (int64_t i = 0; i < n; ++i) {
-    if (tap.offset[i] >= 0) sums[i] += tap.weight[i] * convert_value<R>(image[tap.offset[i]]);
+  for (int64_t i = 0; i < n; ++i) {  // without a branch: which positions are outside is not to be foreseen
+    const int64_t offset = tap.offset[i];
+    const R value = tap.weight[i] * convert_value<R>(image[offset < 0 ? 0 : offset]);
+    sums[i] += offset < 0 ? R{0} : value;
   }
 }
 
 template <typename T, typename R>
 void sample_linear(const Tensor& x, const T* image, const Block<R>& block, int dims, const Sampling& s, T* to, int64_t to_channel) {
-  const int corners = s.interpolation == Interpolation::kNearest ? 1 : 1 << dims;
+  const int corners = 1 << dims;
   const int first = x.rank() - dims;
   Tap<R> taps[8];
   for (int64_t i = 0; i < block.count; ++i) {
     Pair<R> pairs[3];
     for (int d = 0; d < dims; ++d) {
       const int64_t size = x.size(first + d);
-      pairs[d] = neighbours(pad(unnormalize(block.at[d][i], size, s.align_corners), size, s), s);
+      pairs[d] = neighbours(pad(unnormalize(block.at[d][i], size, s.align_corners), size, s));
     }
     for (int corner = 0; corner < corners; ++corner) {
       int64_t offset = 0;
@@ -137,6 +138,36 @@ void sample_linear(const Tensor& x, const T* image, const Block<R>& block, int d
     R sums[kBlock] = {};
     for (int corner = 0; corner < corners; ++corner) add_tap(image + c * x.stride(1), taps[corner], block.count, sums);
     for (int64_t i = 0; i < block.count; ++i) to[c * to_channel + block.to[i]] = store_value<T>(sums[i]);
+  }
+}
+
+/// The nearest pixels, copied.
+template <typename T, typename R>
+void sample_nearest(const Tensor& x, const T* image, const Block<R>& block, int dims, const Sampling& s, T* to, int64_t to_channel) {
+  const int first = x.rank() - dims;
+  int64_t offset[kBlock];
+  bool all_inside = true, dense = true;
+  for (int64_t i = 0; i < block.count; ++i) {
+    bool inside = true;
+    offset[i] = 0;
+    for (int d = 0; d < dims; ++d) {
+      const int64_t size = x.size(first + d);
+      const int64_t index = index_of(std::nearbyint(pad(unnormalize(block.at[d][i], size, s.align_corners), size, s)));
+      inside = inside && index >= 0 && index < size;
+      offset[i] += index * x.stride(first + d);
+    }
+    if (!inside) offset[i] = -1;
+    all_inside = all_inside && inside;
+    dense = dense && block.to[i] == block.to[0] + i;
+  }
+  const T outside = store_value<T>(R{0});
+  for (int64_t c = 0; c < x.size(1); ++c, image += x.stride(1), to += to_channel) {
+    if (all_inside && dense) {
+      T* row = to + block.to[0];
+      for (int64_t i = 0; i < block.count; ++i) row[i] = image[offset[i]];
+      continue;
+    }
+    for (int64_t i = 0; i < block.count; ++i) to[block.to[i]] = offset[i] >= 0 ? image[offset[i]] : outside;
   }
 }
 
@@ -196,6 +227,8 @@ void sample_all(KernelContext& context, const Tensor& x, const Tensor& grid, int
       });
       if (s.interpolation == Interpolation::kBicubic) {
         sample_cubic<T, R>(x, image, block, s, to, y.stride(1));
+      } else if (s.interpolation == Interpolation::kNearest) {
+        sample_nearest<T, R>(x, image, block, dims, s, to, y.stride(1));
       } else {
         sample_linear<T, R>(x, image, block, dims, s, to, y.stride(1));
       }
