@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 
+#include "base/checked_math.h"
 #include "ops/elementwise.h"
 #include "ops/slices.h"
 
@@ -31,13 +33,24 @@ struct Huber {
   }
 };
 
-/// Scratch: the elements' losses, if they are reduced.
+/// Bytes of `count` elements; more than any memory has if the product overflows, so that the program is refused at load.
+size_t bytes_of(int64_t count, size_t each) {
+  size_t bytes = 0;
+  return count >= 0 && checked_mul(static_cast<size_t>(count), each, &bytes) ? bytes : std::numeric_limits<size_t>::max();
+}
+
+/// Scratch: the elements' losses, if they are reduced. Sizes are bounds, and those of two symbols may differ where the sizes of a call do not:
+/// so the larger one of each dim counts.
 size_t pair_workspace(std::span<Value* const> args) {
+  if (args[2]->integer == kNone) return 0;
+  const TensorView &self = args[0]->tensor.view, &target = args[1]->tensor.view;
   Sizes sizes;
-  if (args[2]->integer == kNone || !broadcast_sizes(args[0]->tensor.sizes(), args[1]->tensor.sizes(), &sizes).ok()) return 0;
-  size_t bytes = dtype_size(args.back()->tensor.dtype());
-  for (const int64_t size : sizes) bytes *= static_cast<size_t>(size);
-  return bytes;
+  for (int d = 0; d < std::max<int>(self.rank, target.rank); ++d) {  // counted from the last dim
+    const int64_t a = d < self.rank ? self.size(self.rank - 1 - d) : 1, b = d < target.rank ? target.size(target.rank - 1 - d) : 1;
+    sizes.push_back(std::max(a, b));
+  }
+  int64_t count = 0;
+  return bytes_of(checked_numel(sizes, &count) ? count : -1, dtype_size(args.back()->tensor.dtype()));
 }
 
 /// out = sum of the elements / divisor.
@@ -67,9 +80,8 @@ Status pair_loss(KernelContext& c, const Tensor& self, const Tensor& target, int
   Sizes sizes;
   PTERON_TRY(broadcast_inputs(inputs, &sizes));
   PTERON_TRY(runtime::resize(out, {}));
-  int64_t count = 1;
-  for (const int64_t size : sizes) count *= size;
-  if (static_cast<size_t>(count) * dtype_size(out.dtype()) > c.scratch.size()) return Status(Code::kInternal, "loss: scratch is too small");
+  int64_t count = 0;
+  if (!checked_numel(sizes, &count) || bytes_of(count, dtype_size(out.dtype())) > c.scratch.size()) return Status(Code::kInternal, "loss: scratch is too small");
   const TileOutput terms{make_contiguous_view(out.dtype(), sizes, c.scratch.data()), compute};
   PTERON_TRY(run_tiles(c, sizes, inputs, {&terms, 1}, fn, params));
   const int64_t flat[] = {count};
@@ -84,7 +96,9 @@ int64_t class_count(const Tensor& self) { return self.rank() == 0 ? 1 : self.siz
 /// Scratch: a loss a sample, then a row of values and a row of flags for every lane.
 size_t multilabel_workspace(std::span<Value* const> args) {
   const Tensor& self = args[0]->tensor;
-  return static_cast<size_t>(sample_count(self) + 2 * scratch_lanes(sample_count(self)) * class_count(self)) * sizeof(double);
+  int64_t rows = 0, count = 0;
+  const bool fits = checked_mul(2 * scratch_lanes(sample_count(self)), class_count(self), &rows) && checked_add(sample_count(self), rows, &count);
+  return bytes_of(fits ? count : -1, sizeof(double));
 }
 
 /// Sum over the classes that are no target (free: 1, others 0) of how far they come within 1 of `own`.
