@@ -98,6 +98,66 @@ TEST(IndexPut, AccumulatesEqualIndices) {
   EXPECT_EQ(out, (std::vector<float>{1, 2, 20}));
 }
 
+/// Where one mask selects a value, by rows of sizes: x[mask] = 9 at the mask's dims.
+TEST(IndexPut, OneValueUnderAMask) {
+  struct Row {
+    std::vector<int64_t> sizes, mask_sizes;
+    size_t dim;  // of x, where the mask starts
+    std::vector<uint8_t> mask;
+    std::vector<float> expected;
+  };
+  const Row rows[] = {
+      {{4}, {4}, 0, {0, 1, 1, 0}, {0, 9, 9, 3}},
+      {{2, 3}, {2}, 0, {0, 1}, {0, 1, 2, 9, 9, 9}},
+      {{2, 3}, {3}, 1, {1, 0, 1}, {9, 1, 9, 9, 4, 9}},
+      {{2, 3}, {2, 3}, 0, {1, 0, 0, 0, 0, 1}, {9, 1, 2, 3, 4, 9}},
+      {{2, 2, 2}, {2}, 1, {0, 1}, {0, 1, 9, 9, 4, 5, 9, 9}},
+      {{2, 2}, {2, 2}, 0, {0, 0, 0, 0}, {0, 1, 2, 3}},
+      {{0, 3}, {3}, 1, {1, 1, 1}, {}},
+      {{}, {}, 0, {1}, {9}},
+      {{3}, {2}, 0, {1, 1}, {}},  // refused
+  };
+  for (const Row& row : rows) {
+    const size_t n = static_cast<size_t>(std::accumulate(row.sizes.begin(), row.sizes.end(), int64_t{1}, std::multiplies<>()));
+    std::vector<float> x(n), value{9}, out(n);
+    std::vector<uint8_t> mask = row.mask;
+    std::iota(x.begin(), x.end(), 0.0f);
+    Value self = tensor(x, row.sizes), m = masked(mask, row.mask_sizes), v = tensor(value, {}), result = tensor(out, row.sizes), none, list, accumulate;
+    std::vector<Value*> items(row.dim, &none);
+    items.push_back(&m);
+    list.tag = Tag::kTensorList;
+    list.items = items;
+    accumulate.tag = Tag::kBool;
+    const Status status = Call().run("aten::index_put.out", {&self, &list, &v, &accumulate, &result});
+    if (row.expected.size() != n) {
+      EXPECT_EQ(status.code(), Code::kInvalidInput);
+      continue;
+    }
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(out, row.expected);
+  }
+}
+
+TEST(IndexPut, OneValueUnderAMaskOfAnyLength) {
+  for (const int64_t n : {1, 31, 4095, 4096, 4097, 9000}) {
+    for (const int64_t step : {1, 2}) {  // of the mask and of the target
+      std::vector<float> x(static_cast<size_t>(n * step)), value{-1};
+      std::vector<uint8_t> mask(static_cast<size_t>(n * step), 2);
+      for (int64_t i = 0; i < n; ++i) mask[static_cast<size_t>(i * step)] = i % 3 == 0 ? 1 : 0;
+      Value self = tensor(x, {n}), m = masked(mask, {n}), v = tensor(value, {1}), list, accumulate;
+      self.tensor.view.stride_array[0] = m.tensor.view.stride_array[0] = step;
+      std::vector<Value*> items{&m};
+      list.tag = Tag::kTensorList;
+      list.items = items;
+      accumulate.tag = Tag::kBool;
+      ASSERT_TRUE(Call().run("aten::index_put_", {&self, &list, &v, &accumulate}).ok());
+      for (int64_t i = 0; i < n * step; ++i) {
+        ASSERT_EQ(x[static_cast<size_t>(i)], i % step == 0 && i / step % 3 == 0 ? -1.0f : 0.0f) << n << " " << step << " " << i;
+      }
+    }
+  }
+}
+
 TEST(IndexSelect, RefusesNegativeIndices) {
   std::vector<float> x{1, 2, 3}, out(1);
   std::vector<int64_t> i{-1};
