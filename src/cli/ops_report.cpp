@@ -24,6 +24,9 @@ constexpr compiler::FormLimit kForms[] = {
     {"`linear_cross_entropy` with gradients made ahead", "training"},
     {"a range (`arange`) of floats whose bounds are known only at run time", "the number of elements is an integer expression"},
     {"tensors of more than 16 dims", "the file format holds 16"},
+    {"inside `torch.vmap`: control flow over slices, random numbers that differ from slice to slice, views without a rule where the program writes",
+     "`export.run_decompositions()` may give a plain program"},
+    {"traces of other transforms of `torch.func` (`jvp`, `grad`)", "`export.run_decompositions()` gives a plain program"},
     {"operators that the catalog does not have (custom operators, sparse and quantized tensors)", "named with their first source line"},
 };
 

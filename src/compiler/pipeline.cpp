@@ -277,6 +277,7 @@ Result<CompileReport> compile(const CompileOptions& options, const Environment& 
   if (stop) return report;
 
   PTERON_TRY(driver.pass("inline_wrappers"));
+  PTERON_TRY(driver.pass("batch_vmap"));
   PTERON_TRY(driver.pass("resolve"));
   PTERON_TRY(driver.finish("resolve", &stop));
   if (stop) return report;

@@ -58,11 +58,18 @@ bool has_writes(const Graph& graph) {
 
 std::vector<ir::ValueId> pieces_as_exported(ir::Builder& builder, const Node& node) {
   const std::string& name = node.op->schema.name;
-  if ((name != "aten::chunk" && name != "aten::unsafe_chunk") || node.outputs.empty()) return {};
+  const bool unbind = name == "aten::unbind", chunk = name == "aten::chunk" || name == "aten::unsafe_chunk";
+  const bool split = (name == "aten::split" || name == "aten::unsafe_split") && node.op->schema.overload == "Tensor";
+  if ((!unbind && !chunk && !split) || node.outputs.empty()) return {};
   const ir::NodeView view(builder.graph(), *node.op, node.args);
   const int rank = view.type("self").rank();
   const int64_t dim = view.integer("dim") + (view.integer("dim") < 0 ? rank : 0);
   if (dim < 0 || dim >= rank || view.type("self").sizes[static_cast<size_t>(dim)].is_const()) return {};
+  std::vector<ir::ValueId> made;
+  if (unbind) {
+    for (size_t i = 0; i < node.outputs.size(); ++i) made.push_back(builder.op("aten::select.int", {view.value("self"), ir::Expr(dim), ir::Expr(static_cast<int64_t>(i))}));
+    return made;
+  }
   std::vector<ir::Expr> sizes;
   for (const ir::ValueId piece : node.outputs) {
     if (view.type(piece).rank() != rank) return {};

@@ -34,7 +34,8 @@ bool has_writes(const ir::Graph& graph);
 /// Null if the catalog has no such operator.
 const ir::Op* in_place_op(ir::Program& program, const ir::Catalog& catalog, std::string_view name);
 
-/// aten::chunk of a dim that may vary: the pieces that the archive has, with their sizes; an export fixes their number. Empty for other nodes.
+/// chunk, split or unbind of a dim that may vary: the pieces that the archive has, with their sizes; an export fixes their number (and
+/// guards it). Empty for other nodes.
 std::vector<ir::ValueId> pieces_as_exported(ir::Builder& builder, const ir::Node& node);
 
 /// The value that `parent` gets when result `result` of the view `step` (a node whose argument 0 was `parent`) is replaced by `child`.

@@ -20,6 +20,11 @@ namespace pteron::passes {
 /// Errors: kUnsupported (autocast of a device or operator whose casts are not known).
 Result<bool> inline_wrappers(ir::Graph& graph, const ir::Catalog& catalog);
 
+/// Makes plain operators of what torch.vmap leaves in a graph: its hidden dims become the first dims. Graphs with traces of other
+/// transforms of torch.func stay as they are.
+/// Errors: kUnsupported (control flow, random numbers, or writes to shared tensors inside vmap).
+Result<bool> batch_vmap(ir::Graph& graph, const ir::Catalog& catalog);
+
 /// Removes nodes without data flow and turns composites that may alias their input into primitive views or copies, decided from the
 /// strides of the archive, where some node of the graph writes. Training batch norm gets its writes of the statistics as copy_ nodes.
 /// Errors: what building nodes says.

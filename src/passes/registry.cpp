@@ -37,6 +37,7 @@ Result<bool> plain(Graph& graph, const PassContext& context) {
 }
 
 constexpr std::array kPasses = std::to_array<Pass>({
+    {"batch_vmap", "the hidden dims of torch.vmap become dims of their own", plain<batch_vmap>},
     {"clean_up", "no-ops, chains, folding, merging and dead code in one", clean_up},
     {"cse", "equal pure nodes are computed once", plain<cse>},
     {"dce", "removes nodes that nobody uses", plain<dce>},

@@ -36,6 +36,7 @@ enum class Kind : uint8_t {
   kTo,          ///< the input itself if nothing changes, else a copy
   kDropout,     ///< the input itself in evaluation
   kReal,        ///< the input itself for real dtypes
+  kSame,        ///< the input itself if its sizes are the recorded ones
   kComposite,   ///< its decomposition is made of views
 };
 
@@ -50,21 +51,24 @@ constexpr std::array kRows = std::to_array<Row>({
     {"alpha_dropout", Kind::kDropout}, {"atleast_1d", Kind::kComposite},
     {"atleast_2d", Kind::kComposite},  {"atleast_3d", Kind::kComposite},
     {"broadcast_tensors", Kind::kComposite}, {"broadcast_to", Kind::kExpand},
-    {"chunk", Kind::kComposite},       {"conj", Kind::kReal},
+    {"cartesian_prod", Kind::kComposite}, {"chunk", Kind::kComposite},
+    {"conj", Kind::kReal},             {"conj_physical", Kind::kReal},
     {"contiguous", Kind::kContiguous}, {"diagonal", Kind::kComposite},
     {"dropout", Kind::kDropout},       {"dsplit", Kind::kComposite},
     {"expand_as", Kind::kExpand},      {"feature_alpha_dropout", Kind::kDropout},
     {"feature_dropout", Kind::kDropout}, {"flatten", Kind::kReshape},
     {"hsplit", Kind::kComposite},      {"linalg_diagonal", Kind::kComposite},
     {"mH", Kind::kComposite},          {"mT", Kind::kComposite},
-    {"matrix_H", Kind::kComposite},    {"moveaxis", Kind::kComposite},
+    {"matrix_H", Kind::kComposite},    {"meshgrid", Kind::kComposite},
+    {"moveaxis", Kind::kComposite},
     {"movedim", Kind::kComposite},     {"narrow", Kind::kComposite},
     {"numpy_T", Kind::kComposite},     {"positive", Kind::kReal},
     {"ravel", Kind::kReshape},         {"real", Kind::kReal},
     {"reshape", Kind::kReshape},       {"reshape_as", Kind::kReshape},
     {"resolve_conj", Kind::kReal},     {"resolve_neg", Kind::kReal},
     {"split", Kind::kComposite},       {"split_with_sizes", Kind::kComposite},
-    {"squeeze", Kind::kView},          {"swapaxes", Kind::kComposite},
+    {"squeeze", Kind::kView},          {"sum_to_size", Kind::kSame},
+    {"swapaxes", Kind::kComposite},
     {"swapdims", Kind::kComposite},    {"t", Kind::kComposite},
     {"tensor_split", Kind::kComposite}, {"to", Kind::kTo},
     {"type_as", Kind::kTo},            {"unflatten", Kind::kView},
@@ -138,6 +142,7 @@ class Resolver {
     }
     // They count in memory: said in terms of its owner while the archive's views still stand.
     if (op.schema.name == "aten::as_strided" || op.schema.name == "aten::as_strided_scatter") return composite(b, node, made);
+    if (made = pieces_as_exported(b, node); !made.empty()) return Rewrite::kReplace;
     const Row* row = find_row(op);
     const bool decided = row != nullptr && (row->kind == Kind::kReshape || row->kind == Kind::kContiguous || row->kind == Kind::kTo);
     if (row == nullptr || (op.is_view() && !decided) || node.outputs.empty() || node.args.empty()) return Rewrite::kKeep;
@@ -152,8 +157,7 @@ class Resolver {
     if (node.op->def.decompose == nullptr) return Rewrite::kKeep;
     const NodeView view(graph_, *node.op, node.args);
     const size_t wanted = node.outputs.size();
-    made = pieces_as_exported(b, node);
-    if (made.empty()) made = node.op->def.decompose(b, view);
+    made = node.op->def.decompose(b, view);
     return made.size() == wanted ? Rewrite::kReplace : Rewrite::kKeep;
   }
 
@@ -185,6 +189,9 @@ class Resolver {
       case Kind::kReal:
         made = {input};
         return is_complex(from.dtype) ? Rewrite::kKeep : Rewrite::kReplace;
+      case Kind::kSame:
+        made = {input};
+        return from.sizes == to.sizes ? Rewrite::kReplace : Rewrite::kKeep;
       case Kind::kComposite: break;
     }
     return Rewrite::kKeep;

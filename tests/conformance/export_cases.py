@@ -249,6 +249,63 @@ refusal("guarded_sizes_odd", "guarded_sizes", lambda: (torch.randn(5, 4), torch.
 refusal("guarded_sizes_other_branch", "guarded_sizes", lambda: (torch.randn(4, 4), torch.randn(6, 4)), 5, "the export took the other branch of a Python if")
 
 
+@function("pieces_written_to", lambda: [(torch.randn(n, 3),) for n in (6, 5, 8)], dynamic_shapes=(({0: torch.export.Dim.AUTO(min=5, max=8)},),))
+def _pieces_written(x):
+    """unbind of a dim whose size is an expression, and split and chunk of one that varies, all written through."""
+    y = x.clone()
+    y.diagonal().unbind()[-1].mul_(2)
+    y.split(4)[0][0].add_(1)
+    y.chunk(1)[0][1].zero_()
+    return y
+
+
+@function("maybe_the_input_itself", one((4,), (1,)))
+def _maybe_input(x, y):
+    """Composites that give back their input, or views of it, where nothing is to do."""
+    a, b, c, d = x * 1, x * 2, x * 3, x * 4
+    torch.meshgrid(a, y, indexing="xy")[0].add_(1)
+    torch.cartesian_prod(b).mul_(2)
+    c.sum_to_size(4).neg_()
+    d.conj_physical()[:2].zero_()
+    return a, b, c, d
+
+
+def _score(model, x):
+    return torch.tanh(x @ model["weight"].mT + model["bias"]).sum(-1)
+
+
+class Ensemble(nn.Module):
+    """torch.vmap over stacked weights, nested, with other dims in and out, with an operator that has no rule for slices."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(3, 5, 4)), nn.Parameter(torch.randn(3, 5))
+        self.kernels = nn.Parameter(torch.randn(3, 2, 1, 3, 3))
+
+    def forward(self, x, image):
+        each = torch.vmap(_score, in_dims=({"weight": 0, "bias": 0}, None))({"weight": self.weight, "bias": self.bias}, x)
+        pairs = torch.vmap(lambda a: torch.vmap(lambda b: (a * b).amax() + a[0])(x))(x * 2)
+        turned = torch.vmap(lambda a: a.cumsum(0).softmax(-1).sort(descending=True)[0], in_dims=1)(x)
+        planes = torch.vmap(lambda k: nn.functional.conv2d(image, k, padding=1).mean())(self.kernels)
+        shared = torch.vmap(lambda a: x.sum())(image)
+        written = torch.vmap(lambda a: (a * 2).add_(a).index_add_(0, torch.tensor([1, 1]), a[:2]))(x)
+        return each, pairs, turned, planes, shared, written
+
+
+def ensemble_calls():
+    return [(torch.randn(6, 4), torch.randn(2, 1, 5, 5)) for _ in range(2)]
+
+
+case("vmap", ensemble_calls)(Ensemble)
+case("vmap_decomposed", ensemble_calls, decompose=True)(Ensemble)
+function("vmap_dynamic", lambda: [(torch.randn(n, m), torch.randn(n, m, 3)) for n, m in ((4, 5), (2, 3), (7, 8))],
+         dynamic_shapes=(({0: torch.export.Dim.AUTO(max=8), 1: torch.export.Dim.AUTO(max=8)},) * 2,))(
+    lambda x, y: (torch.vmap(lambda a, b: (a @ b).relu() + a.mean())(x, y), torch.vmap(lambda a: a.flip(0).diff(), in_dims=1)(x)))
+function("vmap_in_place", lambda: [(torch.randn(3, 4),) for _ in range(2)])(lambda x: (torch.vmap(lambda a: a[1:].add_(1), in_dims=1)(x), x))
+function("vmap_promotion", lambda: [(torch.randn(3), torch.randn(2).half(), torch.tensor(1 / 3, dtype=torch.float64))])(
+    lambda x, h, d: (torch.vmap(lambda a: a * h)(x), torch.vmap(lambda a: a + d)(x), torch.vmap(lambda a: torch.where(a > 0, a, 2))(x)))
+
+
 @function("parts_of_complex", one((3, 4)))
 def _parts(x):
     z = torch.fft.fft(x)

@@ -2,6 +2,7 @@
 
 Values that went through roundings that kernels may do differently (sums, exponentials, products of matrices) are marked inexact; operators
 that jump (comparisons, floor, casts to integers, sorting) only see exact ones, so that a difference in the last place stays one."""
+import functools
 import math
 import random
 
@@ -78,8 +79,8 @@ def index_tensor(values, limit):
     return torch.tensor([v % limit for v in values], dtype=torch.int64)
 
 
-def apply(step, values):
-    """Runs one step on `values` (a list that grows). In-place steps return nothing new."""
+def apply(step, values, watch=None):
+    """Runs one step on `values` (a list that grows). In-place steps return nothing new. `watch` sees every result, those inside control flow too."""
     op, p = step["op"], step
     args = [values[i] for i in step["in"]]
     x = args[0]
@@ -155,12 +156,16 @@ def apply(step, values):
     elif op == "call":
         out = calls.CALLS[p["f"]][0](args, p)
     elif op == "control":
-        out = calls.run_control(apply, p, args)
+        out = calls.run_control(apply if watch is None else functools.partial(apply, watch=watch), p, args)
     elif op == "write":
         write(step, args)
+        if watch is not None:
+            watch(x)
         return
     else:
         raise AssertionError(op)
+    if watch is not None:
+        watch(out)
     values.append(out)
 
 
