@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include "base/str_cat.h"
 #include "ops/cast.h"
@@ -145,7 +146,6 @@ class Walker {
 inline constexpr int64_t kRowBlock = 1024;     ///< elements folded into one set of accumulators
 inline constexpr int64_t kTile = 128;          ///< columns of a tile
 inline constexpr int64_t kTileRows = 128;      ///< rows folded before the accumulators go into the totals
-inline constexpr int64_t kMaxChunks = 16;      ///< parts of one output's elements that may run at once
 inline constexpr int64_t kGrainElems = 32768;  ///< elements worth a part of a parallel loop
 
 /// Where a result goes: position among the outputs (in the plan's order) and offsets in the outs.
@@ -220,13 +220,13 @@ struct Folding {
     return total;
   }
 
-  /// Folds reduced positions [begin, end) of `width` outputs side by side (column_stride apart) into totals.
-  void columns(int64_t base, int64_t column_stride, int64_t width, const typename Op::Part* contexts, int64_t begin, int64_t end,
-               typename Op::Total* totals) const {
+  /// Folds reduced positions [begin, end) of `width` outputs side by side (column_stride apart, numbered from `linear`) into totals.
+  void columns(int64_t base, int64_t column_stride, int64_t width, int64_t linear, int64_t begin, int64_t end, typename Op::Total* totals) const {
     using Part = typename Op::Part;
-    alignas(64) Part acc[kTile];
+    alignas(64) Part acc[kTile], contexts[kTile];
     alignas(64) typename Op::Element buffer[kTile];
     for (int64_t j = 0; j < width; ++j) {
+      contexts[j] = op.context(linear + j);
       totals[j] = op.start();
       acc[j] = op.identity();
     }
@@ -246,86 +246,52 @@ struct Folding {
   }
 };
 
-template <typename Op, typename Sink>
-void fold_rows(ThreadPool& pool, const Folding<Op>& folding, const Sink& sink) {
-  const ReducePlan& plan = folding.plan;
-  const std::span<const Axis> kept(plan.kept.begin(), plan.kept.size());
-  const int64_t units = folding.unit_count();
-  const int64_t chunks = std::min(kMaxChunks, units / 32);
-  if (plan.outputs < 4 && chunks > 1) {
-    Walker at(kept, 0);
-    for (int64_t i = 0; i < plan.outputs; ++i, at.next()) {
-      const auto context = folding.op.context(i);
-      typename Op::Total totals[kMaxChunks];
-      pool.parallel_for(chunks, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t c = begin; c < end; ++c) totals[c] = folding.rows(at.in(), context, units * c / chunks, units * (c + 1) / chunks);
-      });
-      for (int64_t c = 1; c < chunks; ++c) totals[0] = folding.op.combine(totals[0], totals[c]);
-      sink(OutPlace{i, {at.out(0), at.out(1)}}, totals[0]);
-    }
-    return;
-  }
-  const int64_t grain = std::max<int64_t>(1, kGrainElems / std::max<int64_t>(plan.count, 16));
-  pool.parallel_for(plan.outputs, grain, [&](int64_t begin, int64_t end) {
-    Walker at(kept, begin);
-    for (int64_t i = begin; i < end; ++i, at.next()) {
-      sink(OutPlace{i, {at.out(0), at.out(1)}}, folding.rows(at.in(), folding.op.context(i), 0, units));
-    }
-  });
-}
+/// A reduction without its types, for the loops over outputs that are the same for all. Totals are values of total_bytes, at most kMaxTotalBytes.
+struct FoldLoops {
+  const void* bound;
+  size_t total_bytes;
+  /// Blocks [begin, end) of output number `linear`, whose elements start at `base`.
+  void (*rows)(const void* bound, int64_t base, int64_t linear, int64_t begin, int64_t end, void* total);
+  /// As Folding::columns().
+  void (*columns)(const void* bound, int64_t base, int64_t column_stride, int64_t width, int64_t linear, int64_t begin, int64_t end, void* totals);
+  /// totals[i] = combine(totals[i], others[i])
+  void (*combine)(const void* bound, void* totals, const void* others, int64_t count);
+  void (*sink)(const void* bound, const OutPlace& place, const void* total);
+};
+inline constexpr size_t kMaxTotalBytes = 16;
+
+/// Runs all outputs of the plan; `units`: of Folding::unit_count(). Threads: as fold_reduce().
+void run_fold(ThreadPool& pool, const ReducePlan& plan, int64_t units, const FoldLoops& loops);
 
 template <typename Op, typename Sink>
-void fold_columns(ThreadPool& pool, const Folding<Op>& folding, const Sink& sink) {
-  const ReducePlan& plan = folding.plan;
-  const Axis side = plan.kept.back();
-  const std::span<const Axis> outer(plan.kept.begin(), plan.kept.size() - 1);
-  const int64_t tiles_per_row = ceil_div(side.size, kTile);
-  const int64_t tiles = plan.outputs / side.size * tiles_per_row;
-  const int64_t chunks = tiles < 8 ? std::clamp<int64_t>(plan.count / 512, 1, kMaxChunks) : 1;
-  const auto run_tile = [&](int64_t tile, const Walker& at) {
-    const int64_t first = tile % tiles_per_row * kTile;
-    const int64_t width = std::min(kTile, side.size - first);
-    const int64_t linear = tile / tiles_per_row * side.size + first;
-    typename Op::Part contexts[kTile];
-    for (int64_t j = 0; j < width; ++j) contexts[j] = folding.op.context(linear + j);
-    typename Op::Total totals[kMaxChunks][kTile];
-    const int64_t base = at.in() + first * side.in_stride;
-    if (chunks == 1) {
-      folding.columns(base, side.in_stride, width, contexts, 0, plan.count, totals[0]);
-    } else {
-      pool.parallel_for(chunks, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t c = begin; c < end; ++c) {
-          folding.columns(base, side.in_stride, width, contexts, plan.count * c / chunks, plan.count * (c + 1) / chunks, totals[c]);
-        }
-      });
-    }
-    for (int64_t j = 0; j < width; ++j) {
-      for (int64_t c = 1; c < chunks; ++c) totals[0][j] = folding.op.combine(totals[0][j], totals[c][j]);
-      const int64_t step = first + j;
-      sink(OutPlace{linear + j, {at.out(0) + step * side.out_stride[0], at.out(1) + step * side.out_stride[1]}}, totals[0][j]);
-    }
-  };
-  const auto run = [&](int64_t begin, int64_t end) {
-    Walker at(outer, begin / tiles_per_row);
-    for (int64_t tile = begin; tile < end; ++tile) {
-      run_tile(tile, at);
-      if ((tile + 1) % tiles_per_row == 0) at.next();
-    }
-  };
-  if (chunks > 1) {
-    run(0, tiles);  // the parts run inside the tiles
-  } else {
-    pool.parallel_for(tiles, std::max<int64_t>(1, kGrainElems / (std::max<int64_t>(plan.count, 1) * std::min(kTile, side.size))), run);
+struct BoundFold {
+  using Total = typename Op::Total;
+  static_assert(sizeof(Total) <= kMaxTotalBytes && alignof(Total) <= kMaxTotalBytes && std::is_trivially_copyable_v<Total>);
+  Folding<Op> folding;
+  const Sink& sink;
+
+  static const BoundFold& of(const void* bound) { return *static_cast<const BoundFold*>(bound); }
+  static void rows(const void* bound, int64_t base, int64_t linear, int64_t begin, int64_t end, void* total) {
+    const Folding<Op>& folding = of(bound).folding;
+    *static_cast<Total*>(total) = folding.rows(base, folding.op.context(linear), begin, end);
   }
-}
+  static void columns(const void* bound, int64_t base, int64_t column_stride, int64_t width, int64_t linear, int64_t begin, int64_t end, void* totals) {
+    of(bound).folding.columns(base, column_stride, width, linear, begin, end, static_cast<Total*>(totals));
+  }
+  static void combine(const void* bound, void* totals, const void* others, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      Total& total = static_cast<Total*>(totals)[i];
+      total = of(bound).folding.op.combine(total, static_cast<const Total*>(others)[i]);
+    }
+  }
+  static void put(const void* bound, const OutPlace& place, const void* total) { of(bound).sink(place, *static_cast<const Total*>(total)); }
+  FoldLoops loops() const { return {this, sizeof(Total), rows, columns, combine, put}; }
+};
 
 }  // namespace detail
 
 /// True if outputs, not reduced elements, lie side by side in memory.
-inline bool prefers_columns(const ReducePlan& plan) {
-  if (plan.kept.empty() || plan.reduced.empty() || plan.outputs == 0) return false;
-  return plan.kept.back().in_stride < plan.reduced.back().in_stride && plan.kept.back().size >= 8;
-}
+bool prefers_columns(const ReducePlan& plan);
 
 /// Folds every output of the plan and hands sink(OutPlace, Total) the totals (an empty reduction gives op.start()).
 /// Op: types Element (what is read), Part (accumulators) and Total; identity(), fold(acc, element, context), join(acc, acc), start(),
@@ -334,12 +300,8 @@ inline bool prefers_columns(const ReducePlan& plan) {
 template <typename Op, typename Sink>
 void fold_reduce(ThreadPool& pool, const ReducePlan& plan, const void* data, LoadFn<typename Op::Element> load, const Op& op, const Sink& sink) {
   if (plan.outputs == 0) return;
-  const detail::Folding<Op> folding{plan, data, load, op};
-  if (prefers_columns(plan)) {
-    detail::fold_columns(pool, folding, sink);
-  } else {
-    detail::fold_rows(pool, folding, sink);
-  }
+  const detail::BoundFold<Op, Sink> bound{{plan, data, load, op}, sink};
+  detail::run_fold(pool, plan, bound.folding.unit_count(), bound.loops());
 }
 
 /// Op parts that most folds share.
