@@ -143,7 +143,7 @@ def stage_threads(results, options):
     if clang is None:
         results.skip("thread sanitizer", "no clang 16 or newer")
         return
-    targets = ("base_test", "runtime_test", "cpu_threads_test")
+    targets = ("base_test", "runtime_test", "cpu_threads_test", "cpu_narrow_test")
     if build(results, "tsan", f"-DCMAKE_CXX_COMPILER={clang}", targets=targets):
         for target in targets:
             require(results, f"tsan {target}", run([f"build/tsan/bin/{target}"], WORK / f"tsan-{target}.log", 600))

@@ -126,6 +126,27 @@ def test_calls_without_elements(pteron, tmp_path, backend):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
+class Sums(torch.nn.Module):
+    """Sums behind chains: the first four are the engine's in one pass, the last two are not over the last dims, or read twice."""
+
+    def forward(self, x, y):
+        twice = torch.exp(x - y)
+        length = (x * x + y * y).sum(-1, keepdim=True)
+        return x / length.sqrt(), torch.sigmoid(x + 1).mean((-2, -1)), (x - y).abs().sum(-1), (x * 2).mean(-1, keepdim=True), (x * y).sum(0), twice.sum(-1) + twice[..., 0]
+
+
+def test_sums_behind_chains(pteron, tmp_path):
+    n = torch.export.Dim("n", min=1, max=40)
+    inputs = lambda count: (torch.randn(count, 9, 33), torch.randn(count, 9, 33))  # noqa: E731
+    export(Sums(), inputs(6), tmp_path / "m.pt2", dynamic_shapes=({0: n}, {0: n}))
+    report = json.loads(pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", "--json").stdout)
+    assert sum(g["kernels"].count("pteron_cpu::pointwise_sum.out") for g in report["groups"]) == 4
+    for count in (6, 1, 40):
+        given = inputs(count)
+        for a, b in zip(run(pteron, tmp_path, tmp_path / "m.pte", given), Sums()(*given), strict=True):
+            torch.testing.assert_close(a, b, rtol=2e-5, atol=2e-5)
+
+
 class Outside(torch.nn.Module):
     """A node whose result's size depends on data: no backend takes it."""
 

@@ -43,6 +43,8 @@ class CpuBackend final : public backends::Backend {
     PTERON_TRY(fuse_pointwise(group.graph, engine_).status());
     PTERON_TRY(passes::dce(group.graph, *context.catalog).status());
     PTERON_TRY(choose_layouts(group.graph));
+    PTERON_TRY(fuse_sums(group.graph, engine_).status());
+    PTERON_TRY(passes::dce(group.graph, *context.catalog).status());
     PTERON_ASSIGN(CompiledGroup made, backends::program_group(group, context));
     made.id = kBackendId;
     made.specs.push_back({std::string(kVersionKey), {std::byte{kVersion}}});

@@ -66,13 +66,31 @@ Status infer_qconv2d(InferContext& c) {
   return ok_status();
 }
 
-Status infer_pointwise(InferContext& c) {
-  std::vector<Expr> sizes = c.type("self").sizes;
+/// Sizes of what a pointwise program makes.
+Status pointwise_sizes(InferContext& c, std::vector<Expr>* sizes) {
+  *sizes = c.type("self").sizes;
   for (const ir::ValueId other : c.values("others")) {
-    const std::vector<Expr> before = sizes;
-    PTERON_TRY(ops::broadcast_exprs(before, c.type(other).sizes, &sizes));
+    const std::vector<Expr> before = *sizes;
+    PTERON_TRY(ops::broadcast_exprs(before, c.type(other).sizes, sizes));
   }
+  return ok_status();
+}
+
+Status infer_pointwise(InferContext& c) {
+  std::vector<Expr> sizes;
+  PTERON_TRY(pointwise_sizes(c, &sizes));
   c.add(ops::elementwise_type(c, c.dtype("dtype", DType::kFloat32), std::move(sizes), {"self"}));
+  return ok_status();
+}
+
+Status infer_pointwise_sum(InferContext& c) {
+  std::vector<Expr> sizes;
+  PTERON_TRY(pointwise_sizes(c, &sizes));
+  const int64_t dims = c.integer("dims");
+  if (dims < 1 || dims > static_cast<int64_t>(sizes.size())) return Status(Code::kInvalidInput, "pteron_cpu::pointwise_sum: dims do not fit");
+  for (int64_t d = 0; d < dims; ++d) sizes.pop_back();
+  if (c.boolean("keepdim")) sizes.insert(sizes.end(), static_cast<size_t>(dims), Expr(1));
+  c.add(DType::kFloat32, std::move(sizes));
   return ok_status();
 }
 
@@ -109,6 +127,8 @@ constexpr ir::OpDef kRows[] = {
      .infer = infer_qconv2d, .kernel = "pteron_cpu::qconv2d.out"},
     {.schema = "pteron_cpu::pointwise(Tensor self, Tensor[] others, str program, ScalarType dtype) -> Tensor", .infer = infer_pointwise,
      .kernel = "pteron_cpu::pointwise.out", .flags = ir::kInPlace},
+    {.schema = "pteron_cpu::pointwise_sum(Tensor self, Tensor[] others, str program, int dims, bool mean, bool keepdim) -> Tensor", .infer = infer_pointwise_sum,
+     .kernel = "pteron_cpu::pointwise_sum.out"},
     {.schema = "pteron_cpu::attention(Tensor query, Tensor key, Tensor value, Tensor[] masks, bool causal, float? scale, bool gqa, bool zero_rows) -> Tensor",
      .infer = infer_attention, .kernel = "pteron_cpu::attention.out"},
     {.schema = "pteron_cpu::rms_norm(Tensor x, Tensor? weight, float eps) -> Tensor", .infer = ops::infer_like_self, .kernel = "pteron_cpu::rms_norm.out",

@@ -40,4 +40,8 @@ Result<bool> fuse_pointwise(ir::Graph& graph, const ir::Catalog& engine);
 /// Convolutions give channels-last images, and so does what follows them as long as it keeps the images' rank.
 Status choose_layouts(ir::Graph& graph);
 
+/// Sums and means over the last dims of what a pointwise program makes become part of it, where its operands lie row-major. After choose_layouts(),
+/// which says how they lie.
+Result<bool> fuse_sums(ir::Graph& graph, const ir::Catalog& engine);
+
 }  // namespace pteron::cpu

@@ -216,6 +216,80 @@ TEST(CpuPointwise, EmptyAndRankZero) {
   ASSERT_TRUE(run_program("exp 0", {&none}, none).ok());
 }
 
+TEST(CpuPointwise, SumsOfTheLastDims) {
+  // sum or mean of exp(x * y + z[column]) over the last dims: one and several, wide rows, many narrow ones, single elements, turned and broadcast operands.
+  struct Case {
+    std::vector<int64_t> sizes;
+    int64_t dims;
+    bool turned;
+  };
+  const Case cases[] = {{{7}, 1, false},       {{1}, 1, false},         {{3, 5}, 1, false},    {{3, 5}, 2, false},   {{130, 9}, 1, false},      {{2, 70, 3}, 1, false},
+                        {{4, 1300}, 1, false}, {{2, 3, 700}, 2, false}, {{5, 40, 33}, 1, true}, {{5, 40, 33}, 2, true}, {{6, 8, 1}, 1, false},    {{2, 2, 2, 2, 2}, 3, true},
+                        {{1, 1, 4}, 1, false}, {{900, 2}, 1, true},     {{3, 1025, 2}, 2, true}};
+  for (const Case& c : cases) {
+    int64_t count = 1, outputs = 1;
+    for (size_t d = 0; d < c.sizes.size(); ++d) {
+      count *= c.sizes[d];
+      if (d + static_cast<size_t>(c.dims) < c.sizes.size()) outputs *= c.sizes[d];
+    }
+    // Turned: the first dim is the innermost in memory.
+    std::vector<int64_t> strides(c.sizes.size());
+    int64_t stride = 1;
+    for (size_t i = 0; i < c.sizes.size(); ++i) {
+      const size_t d = c.turned ? i : c.sizes.size() - 1 - i;
+      strides[d] = stride;
+      stride *= c.sizes[d];
+    }
+    std::vector<float> x = random_floats(static_cast<size_t>(count), 31), y = random_floats(static_cast<size_t>(count), 32);
+    std::vector<float> z = random_floats(static_cast<size_t>(c.sizes.back()), 33);
+    for (const bool mean : {false, true}) {
+      for (const bool keepdim : {false, true}) {
+        std::vector<float> out(static_cast<size_t>(outputs), -7.0f);
+        std::vector<int64_t> left(c.sizes.begin(), c.sizes.end() - c.dims);
+        if (keepdim) left.insert(left.end(), static_cast<size_t>(c.dims), 1);
+        Args args;
+        args.floats(c.sizes, x, strides);
+        args.list(Tag::kTensorList);
+        args.floats(c.sizes, y);
+        args.floats({c.sizes.back()}, z);
+        args.end_list();
+        args.text("mul 0 1;add 3 2;exp 4");
+        args.integer(c.dims);
+        args.boolean(mean);
+        args.boolean(keepdim);
+        args.floats(left, out);
+        const Status status = args.run(kernel_of(pointwise_kernels(), "pteron_cpu::pointwise_sum.out"), 2);
+        ASSERT_TRUE(status.ok()) << status.message();
+        std::vector<double> want(out.size(), 0);
+        for (int64_t i = 0; i < count; ++i) {
+          int64_t at = 0, rest = i;
+          for (size_t d = c.sizes.size(); d-- > 0; rest /= c.sizes[d]) at += rest % c.sizes[d] * strides[d];
+          const float e = x[static_cast<size_t>(at)] * y[static_cast<size_t>(i)] + z[static_cast<size_t>(i % c.sizes.back())];
+          want[static_cast<size_t>(i / (count / outputs))] += std::exp(static_cast<double>(e)) / (mean ? static_cast<double>(count / outputs) : 1.0);
+        }
+        for (size_t i = 0; i < out.size(); ++i) ASSERT_NEAR(static_cast<double>(out[i]), want[i], 3e-6 * want[i]) << "at " << i << " of " << shape_text(c.sizes) << " dims " << c.dims;
+      }
+    }
+  }
+}
+
+TEST(CpuPointwise, SumsOfNothing) {
+  for (const bool mean : {false, true}) {
+    std::vector<float> x(1), out(3, -7.0f), none(1);
+    Args args;
+    args.floats({3, 0}, x);
+    args.list(Tag::kTensorList);
+    args.end_list();
+    args.text("exp 0");
+    args.integer(1);
+    args.boolean(mean);
+    args.boolean(false);
+    args.floats({3}, out);
+    ASSERT_TRUE(args.run(kernel_of(pointwise_kernels(), "pteron_cpu::pointwise_sum.out")).ok());
+    for (const float v : out) EXPECT_TRUE(mean ? std::isnan(v) : v == 0.0f);
+  }
+}
+
 TEST(CpuPointwise, DamagedProgramsAreRefused) {
   std::vector<float> x(4), y(4);
   std::string many = "copy 0", wide = "copy 0";

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "backends/cpu/runtime/narrow_product.h"
@@ -211,6 +212,48 @@ TEST(Narrow, HalfSumsInFloatAndIsRoundedOnce) {
       }
     }
   }
+}
+
+/// Two sessions: products at the same time with one matrix, one pool and one store of work memory, of all kinds and units.
+TEST(Narrow, TwoThreadsShareMatrixPoolAndWorkMemory) {
+  const Shape s{70, 100, 260, 1};
+  const auto pool = pool_of(2);
+  const WorkBuffers work;
+  std::mt19937 engine(17);
+  std::vector<uint16_t> w16(static_cast<size_t>(s.columns * s.depth));
+  std::vector<int8_t> w8(w16.size());
+  for (size_t i = 0; i < w16.size(); ++i) {
+    w8[i] = static_cast<int8_t>(engine());
+    w16[i] = float_to_half_bits(static_cast<float>(w8[i]) / 128);
+  }
+  const std::shared_ptr<const NarrowMatrix> matrices[] = {pack(NarrowKind::kHalf, w16, s, false, nullptr, *pool), pack(NarrowKind::kBf16, w16, s, false, nullptr, *pool),
+                                                          pack(NarrowKind::kInt8, w8, s, false, nullptr, *pool)};
+  const auto session = [&](uint32_t seed) {
+    std::mt19937 own(seed);
+    std::vector<uint16_t> x16(static_cast<size_t>(s.rows * s.depth));
+    for (uint16_t& v : x16) v = float_to_half_bits(static_cast<float>(own() % 2001) / 1000 - 1);
+    std::vector<std::vector<int32_t>> out;
+    for (const auto& matrix : matrices) {
+      const bool bytes = matrix->kind() == NarrowKind::kInt8;
+      const EvenNarrowRows rows{reinterpret_cast<const std::byte*>(x16.data()), s.depth * (bytes ? 1 : 2)};
+      const DType type = bytes ? DType::kUInt8 : matrix->kind() == NarrowKind::kHalf ? DType::kFloat16 : DType::kBFloat16;
+      for (const Units units : units_here()) {
+        Taken<int32_t> taken{std::vector<int32_t>(static_cast<size_t>(s.rows * s.columns)), s.columns};  // the bits of floats
+        NarrowProduct p{matrix.get(), type, s.rows, EvenNarrowRows::get, &rows, 1, kNoStep, 0, Taken<int32_t>::store, &taken, &work, units};
+        EXPECT_TRUE(run_narrow_product(p, *pool).ok());
+        out.push_back(std::move(taken.values));
+      }
+    }
+    return out;
+  };
+  const auto expected_a = session(1), expected_b = session(2);
+  std::vector<std::vector<int32_t>> a, b;
+  std::thread first([&] { a = session(1); }), second([&] { b = session(2); });
+  first.join();
+  second.join();
+  EXPECT_EQ(a, expected_a);
+  EXPECT_EQ(b, expected_b);
+  EXPECT_NE(a, b);
 }
 
 TEST(Narrow, Bf16KeepsWhatIsNoOrdinaryNumber) {

@@ -1,13 +1,16 @@
 // pteron_cpu::pointwise: a chain of elementwise operators in one pass over memory. A program of instructions on registers of a few hundred floats
 // that stay in the first-level cache runs over blocks of the result; operands are read where they lie, broadcast, strided or of another dtype.
+// pteron_cpu::pointwise_sum adds up the last dims of such a result, which is never in memory as a whole.
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <vector>
 
 #include "backends/cpu/pointwise_program.h"
 #include "backends/cpu/runtime/kernels.h"
 #include "backends/cpu/runtime/pointwise_ops.h"
 #include "base/str_cat.h"
+#include "ops/copy.h"
 #include "ops/elementwise.h"
 #include "tensor/dim_math.h"
 
@@ -385,6 +388,16 @@ class Runner {
     for (const Operand& number : program.numbers) std::fill_n(register_at(number.index), kBlock, number.value);
   }
 
+  /// The values of a block in row-major order, valid until the next call; for spaces without a result in memory.
+  const float* values(const Block& block) {
+    for (int i = 0; i < space_.input_count; ++i) inputs_[i] = load(i, block);
+    const auto n = static_cast<size_t>(block.elements());
+    for (const Instruction& in : program_.code) {
+      in.fn(operand(in.operands[0]), operand(in.operands[1]), operand(in.operands[2]), in.value, register_at(in.target), n);
+    }
+    return register_at(program_.code.back().target);
+  }
+
   void run(int64_t number) {
     const Block block = block_at(space_, number);
     for (int i = 0; i < space_.input_count; ++i) inputs_[i] = load(i, block);
@@ -524,7 +537,105 @@ Status pointwise_out(KernelContext& context, const Tensor& self, TensorList othe
   return ok_status();
 }
 
-constexpr runtime::Kernel kRows[] = {{"pteron_cpu::pointwise.out", PTERON_KERNEL(pointwise_out), nullptr, prepare}};
+/// A sum over the last dims: where its parts are in the index space.
+struct SumSpace : Space {
+  int inner = 1;               ///< merged dims that are added up
+  int64_t outputs = 1;         ///< numbers that come out
+  int64_t blocks_each = 1;     ///< blocks for block_rows of them
+  /// Blocks have several rows, a number each.
+  bool many() const { return inner == 1 && rank > 1; }
+};
+
+/// `sizes` is not empty of elements; its last `summed` dims are added up.
+SumSpace sum_space(Space inputs, std::span<const int64_t> sizes, size_t summed) {
+  SumSpace s;
+  static_cast<Space&>(s) = inputs;
+  int64_t stride = 1;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    // A gap between what stays and what is added up keeps merge_dims() from joining them.
+    if (d + summed + 1 == sizes.size()) stride *= 2;
+    s.out.stride[d] = stride;
+    stride *= sizes[d];
+  }
+  int64_t elements = 1;
+  for (size_t d = 0; d < sizes.size(); ++d) (d + summed < sizes.size() ? s.outputs : elements) *= sizes[d];
+  merge_dims(s, sizes);
+  s.inner = 0;
+  for (int d = 0; d < s.rank; ++d) s.inner += s.size[d] > 1 && s.out.stride[d] < elements ? 1 : 0;
+  if (s.inner == 0) {  // one element each: a dim for it
+    if (s.outputs > 1) s.rank += 1;
+    s.size[s.rank - 1] = 1;
+    each_access(s, [&](Access& a) { a.stride[s.rank - 1] = 0; });
+    s.inner = 1;
+  }
+  s.block_columns = std::min(kBlock, s.columns());
+  s.block_rows = s.many() ? std::clamp<int64_t>(kBlock / s.columns(), 1, s.rows()) : 1;
+  s.column_blocks = ceil_div(s.columns(), s.block_columns);
+  s.row_blocks = s.rank > 1 ? ceil_div(s.rows(), s.block_rows) : 1;
+  s.blocks_each = s.column_blocks;
+  for (int d = s.rank - s.inner; d + 1 < s.rank; ++d) s.blocks_each *= s.size[d];
+  return s;
+}
+
+/// Sums [task * block_rows, ...) of the space's tasks, each times `scale`.
+void run_sums(const PointwiseState& program, const SumSpace& s, int64_t begin, int64_t end, double scale, float* out) {
+  Runner runner(program, s);
+  double sums[kBlock];
+  for (int64_t task = begin; task < end; ++task) {
+    int64_t rows = 1;
+    std::fill_n(sums, s.block_rows, 0.0);
+    for (int64_t b = 0; b < s.blocks_each; ++b) {
+      const Block block = block_at(s, task * s.blocks_each + b);
+      const float* values = runner.values(block);
+      rows = block.rows;
+      for (int64_t r = 0; r < rows; ++r) sums[r] += static_cast<double>(pointwise_set().sum(values + r * block.columns, block.columns));
+    }
+    const int64_t first = s.many() ? task / s.row_blocks * s.rows() + task % s.row_blocks * s.block_rows : task;
+    for (int64_t r = 0; r < rows; ++r) out[first + r] = static_cast<float>(sums[r] * scale);
+  }
+}
+
+// self, others, program, dims, mean, keepdim, out
+Status pointwise_sum_out(KernelContext& context, const Tensor& self, TensorList others, std::string_view, int64_t dims, bool mean, bool keepdim, Tensor& out) {
+  const PointwiseState& program = *static_cast<const PointwiseState*>(context.state);
+  Sizes sizes(self.sizes());
+  for (const Value* item : others) {
+    if (item->tag != runtime::Tag::kTensor) return Status(Code::kInvalidFile, "pointwise_sum: an input is None");
+    const Sizes before = sizes;
+    PTERON_TRY(broadcast_sizes(before, item->tensor.sizes(), &sizes));
+  }
+  if (out.dtype() != DType::kFloat32 || dims < 1 || dims > static_cast<int64_t>(sizes.size()) || sizes.size() + 1 > kMaxRank) {
+    return Status(Code::kInvalidInput, str_cat("pointwise_sum: ", dims, " dims of ", shape_text(sizes), " into ", dtype_name(out.dtype())));
+  }
+  const auto summed = static_cast<size_t>(dims);
+  Sizes left(std::span<const int64_t>(sizes).first(sizes.size() - summed));
+  int64_t elements = 1;
+  for (const int64_t size : std::span<const int64_t>(sizes).last(summed)) elements *= size;
+  for (size_t d = 0; keepdim && d < summed; ++d) left.push_back(1);
+  PTERON_TRY(resize(out, left));
+  if (out.numel() == 0) return ok_status();
+  const bool dense = out.view.is_contiguous();
+  float* to = dense ? out.as<float>() : reinterpret_cast<float*>(context.scratch.data());
+  if (elements == 0) {
+    std::fill_n(to, out.numel(), mean ? std::numeric_limits<float>::quiet_NaN() : 0.0f);
+  } else {
+    Space inputs;
+    PTERON_TRY(access(self, sizes, false, &inputs.inputs[inputs.input_count++]));
+    for (const Value* item : others) PTERON_TRY(access(item->tensor, sizes, false, &inputs.inputs[inputs.input_count++]));
+    const SumSpace space = sum_space(inputs, sizes, summed);
+    const int64_t tasks = space.many() ? space.outputs / space.rows() * space.row_blocks : space.outputs;
+    const int64_t work = space.blocks_each * space.block_rows * space.block_columns * static_cast<int64_t>(program.code.size() + 2);
+    const auto run = [&](int64_t begin, int64_t end) { run_sums(program, space, begin, end, mean ? 1.0 / static_cast<double>(elements) : 1.0, to); };
+    const int64_t grain = std::max<int64_t>(1, kGrain / work);
+    tasks <= grain ? run(0, tasks) : context.pool->parallel_for(tasks, grain, run);
+  }
+  return dense ? ok_status() : ops::copy_tensor(context, make_contiguous_view(DType::kFloat32, left, to), out.view);
+}
+
+size_t sum_workspace(std::span<Value* const> args) { return static_cast<size_t>(args[6]->tensor.numel()) * sizeof(float); }
+
+constexpr runtime::Kernel kRows[] = {{"pteron_cpu::pointwise.out", PTERON_KERNEL(pointwise_out), nullptr, prepare},
+                                     {"pteron_cpu::pointwise_sum.out", PTERON_KERNEL(pointwise_sum_out), sum_workspace, prepare}};
 
 }  // namespace
 

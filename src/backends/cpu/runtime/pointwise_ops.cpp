@@ -137,6 +137,22 @@ void gather_rows(const float* from, int64_t row, int64_t rows, int64_t columns, 
   }
 }
 
+float sum(const float* x, int64_t n) {
+  const D d;
+  const auto step = static_cast<int64_t>(hn::Lanes(d));
+  auto a = hn::Zero(d), b = a, c = a, e = a;
+  int64_t i = 0;
+  for (; i + 4 * step <= n; i += 4 * step) {
+    a = hn::Add(a, hn::LoadU(d, x + i));
+    b = hn::Add(b, hn::LoadU(d, x + i + step));
+    c = hn::Add(c, hn::LoadU(d, x + i + 2 * step));
+    e = hn::Add(e, hn::LoadU(d, x + i + 3 * step));
+  }
+  for (; i + step <= n; i += step) a = hn::Add(a, hn::LoadU(d, x + i));
+  if (i < n) b = hn::Add(b, vm::load_first(d, x + i, static_cast<size_t>(n - i)));
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(a, b), hn::Add(c, e))));
+}
+
 void stream(const float* from, float* to, size_t n) {
   const D d;
   const size_t step = hn::Lanes(d);
@@ -154,6 +170,7 @@ void flush() { hwy::FlushStream(); }
 PointwiseSet make_pointwise() {
   PointwiseSet set;
   set.gather_rows = gather_rows;
+  set.sum = sum;
   set.stream = stream;
   set.flush = flush;
 #define POINTWISE(name, operands) put<F_##name, operands>(&set, PointwiseOp::k_##name);

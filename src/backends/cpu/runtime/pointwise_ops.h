@@ -24,6 +24,8 @@ struct PointwiseSet {
   PointwiseFn left_value[kPointwiseOps] = {};   ///< op(value, b[i])
   /// to[r][c] = from[r * row + c] for rows of `columns` floats; `to` has no gaps.
   void (*gather_rows)(const float* from, int64_t row, int64_t rows, int64_t columns, float* to) = nullptr;
+  /// Sum of n floats.
+  float (*sum)(const float* x, int64_t n) = nullptr;
   /// Copies n floats past the caches; other threads see them after flush().
   void (*stream)(const float* from, float* to, size_t n) = nullptr;
   void (*flush)() = nullptr;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <optional>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "backends/cpu/runtime/kernels.h"
@@ -223,6 +224,45 @@ void check_conv(const ConvShape& s, DType x_dtype, std::optional<DType> residual
 
 constexpr ConvShape kConvs[] = {{1, 3, 11, 9, 8, 3, 2, 1, 1, 1}, {2, 16, 7, 7, 33, 1, 1, 0, 1, 1}, {1, 32, 8, 10, 32, 3, 1, 1, 1, 32},
                                 {1, 24, 9, 9, 12, 3, 1, 2, 2, 2}, {2, 70, 6, 6, 70, 5, 2, 2, 1, 70}, {1, 64, 14, 14, 48, 3, 1, 1, 1, 1}};
+
+/// Two sessions: calls at the same time that share the pool, packed weights and work memory.
+TEST(QuantizedLinear, TwoThreadsShareWeightsAndPool) {
+  std::mt19937 engine(5);
+  constexpr int64_t kRows = 40, kColumns = 70, kDepth = 512;
+  Data weights = random_data(DType::kInt8, {kColumns, kDepth}, engine), scales = random_scales({kColumns, 1}, engine), bias = random_data(DType::kFloat32, {kColumns}, engine);
+  Data x_scale = random_scales({1, 1}, engine), x_zero = random_data(DType::kInt8, {1, 1}, engine, -20, 20);
+  const std::unique_ptr<ThreadPool> pool = make_thread_pool(2);
+  runtime::StateCache cache;
+  const auto session = [&](uint32_t seed, Data* out) {
+    std::mt19937 own(seed);
+    Data x = random_data(DType::kInt8, {kRows, kDepth}, own);
+    for (int i = 0; i < 20; ++i) {
+      Call call;
+      call.data(x);
+      call.data(x_scale);
+      call.data(x_zero);
+      call.data(weights, true);
+      call.data(scales, true);
+      call.data(bias, true);
+      call.none();
+      call.integer(8);
+      call.number(0.01);
+      call.integer(0);
+      End().add(call);
+      call.data(*out);
+      const Status status = call.run(quantized_linear_kernels()[0], *pool, cache);
+      ASSERT_TRUE(status.ok()) << status.message();
+    }
+  };
+  Data expected[2] = {Data(DType::kFloat32, {kRows, kColumns}), Data(DType::kFloat32, {kRows, kColumns})}, found[2] = {expected[0], expected[1]};
+  session(1, &expected[0]);
+  session(2, &expected[1]);
+  std::thread first([&] { session(1, &found[0]); }), second([&] { session(2, &found[1]); });
+  first.join();
+  second.join();
+  EXPECT_NE(expected[0].bytes, expected[1].bytes);
+  for (int s = 0; s < 2; ++s) EXPECT_EQ(found[s].bytes, expected[s].bytes) << s;
+}
 
 TEST(QuantizedConv, EqualsPlainLoops) {
   const End plain, levels{.clamps = true, .inverse = 20, .dtype = DType::kInt8}, unsigned_levels{.inverse = 9, .zero = 100, .least = 0, .most = 255, .dtype = DType::kUInt8};

@@ -53,13 +53,17 @@ class Args {
 
   Status run(const Kernel& kernel, int threads = 1) {
     const std::unique_ptr<ThreadPool> pool = make_thread_pool(threads);
+    return run(kernel, *pool, cache_);
+  }
+  /// With a pool and packed weights that other calls may use at the same time.
+  Status run(const Kernel& kernel, ThreadPool& pool, runtime::StateCache& cache) {
     std::shared_ptr<const runtime::KernelState> state;
     if (kernel.prepare != nullptr) {
-      PTERON_ASSIGN(state, kernel.prepare({pool.get(), &cache_}, args_));
+      PTERON_ASSIGN(state, kernel.prepare({&pool, &cache}, args_));
     }
     PTERON_ASSIGN(Buffer scratch, Buffer::create(kernel.workspace != nullptr ? kernel.workspace(args_) : 0));
     runtime::KernelContext context;
-    context.pool = pool.get();
+    context.pool = &pool;
     context.scratch = scratch.span();
     context.state = state.get();
     return kernel.fn(context, args_);

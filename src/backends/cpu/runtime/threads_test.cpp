@@ -1,5 +1,7 @@
-// Two sessions on two threads: methods of one program that share a pool and packed weights, each with a buffer of its own that the payload
+// The engine as programs see it. Two sessions on two threads: methods of one program that share a pool and packed weights, each with a buffer of its own that the payload
 // updates in place. Run under the thread sanitizer by tests/run_tests.py, there with the engine's kernels alone.
+#include <immintrin.h>
+
 #include <array>
 #include <cmath>
 #include <limits>
@@ -144,6 +146,33 @@ TEST(EngineThreads, TwoSessionsOfOneProgram) {
   for (size_t s = 0; s < 2; ++s) {
     ASSERT_EQ(found[s].size(), expected[s].size());
     for (size_t i = 0; i < found[s].size(); ++i) EXPECT_NEAR(found[s][i], expected[s][i], 1e-3f * (1 + std::fabs(expected[s][i]))) << s << " " << i;
+  }
+}
+
+/// Control bits of the vector units: rounding, masks of exceptions, flush to zero, subnormals as zero; not what happened so far.
+uint32_t vector_control() { return _mm_getcsr() & ~0x3fu; }
+
+TEST(EngineThreads, TheCallersFlushStateIsLeftAlone) {
+  const Weights weights;
+  const std::vector<std::byte> payload = make_payload(weights);
+  PlanBuilder b = around(payload);
+  const std::vector<std::byte> bytes = b.bytes();
+  const EngineBackend backend;
+  LoadOptions options = runtime::testing::test_options();
+  options.threads = 2;
+  options.delegates = {&backend};
+  constexpr uint32_t kFlushToZero = 0x8000, kSubnormalsAreZero = 0x0040;
+  const uint32_t before = _mm_getcsr();
+  for (const uint32_t state : {0u, kFlushToZero, kFlushToZero | kSubnormalsAreZero}) {
+    const uint32_t wanted = (before & ~(kFlushToZero | kSubnormalsAreZero | 0x3fu)) | state;
+    _mm_setcsr(wanted);
+    auto program = runtime::load_program(nullptr, bytes, "test.pte", options);
+    const bool loaded = program.ok();
+    if (loaded) run_session(**program, 100);
+    const uint32_t after = vector_control();
+    _mm_setcsr(before);
+    ASSERT_TRUE(loaded);
+    EXPECT_EQ(after, wanted);
   }
 }
 
