@@ -25,7 +25,7 @@ using ir::ValueId;
 
 namespace {
 
-bool listed(std::span<const std::string_view> names, std::string_view name) { return std::find(names.begin(), names.end(), name) != names.end(); }
+bool is_named(std::span<const std::string_view> names, std::string_view name) { return std::find(names.begin(), names.end(), name) != names.end(); }
 
 /// Their dim arguments refer to dims that a 0-d operand does not have.
 constexpr std::string_view kAlongDims[] = {
@@ -226,7 +226,7 @@ class Fitter {
   }
 
   bool widen_operand(Builder& b, NodeId id, std::vector<Arg>& args) {
-    if (!listed(kScalarArithmetic, graph_[id].op->name)) return false;
+    if (!is_named(kScalarArithmetic, graph_[id].op->name)) return false;
     const auto* self = std::get_if<ValueId>(&args[0]);
     const DType to = graph_[graph_[id].outputs[0]].type.dtype;
     if (self == nullptr || b.type(*self).dtype == to) return false;
@@ -235,7 +235,7 @@ class Fitter {
   }
 
   bool accumulates(NodeId id, const std::vector<Arg>& args) {
-    if (graph_[id].op->name != "aten::index_put") return listed(kInFloat, graph_[id].op->name);
+    if (graph_[id].op->name != "aten::index_put") return is_named(kInFloat, graph_[id].op->name);
     const auto* flag = std::get_if<Expr>(&args[3]);
     return flag != nullptr && ir::is_number(*flag) && ir::number_of(*flag) != 0;
   }
@@ -289,7 +289,7 @@ class Fitter {
 
   /// 0-d operands become one element of one dim.
   bool lift_scalars(Builder& b, NodeId id, std::vector<Arg>& args) {
-    if (!listed(kAlongDims, graph_[id].op->name)) return false;
+    if (!is_named(kAlongDims, graph_[id].op->name)) return false;
     const auto* first = std::get_if<ValueId>(&args[0]);
     if (first == nullptr || !is_tensor(graph_, *first) || !b.type(*first).sizes.empty()) return false;
     for (Arg& arg : args) {
