@@ -19,7 +19,7 @@ using ir::NodeView;
 using ir::Rewrite;
 using ir::ValueId;
 
-constexpr std::string_view kPointwise = "pteron_cpu::pointwise", kSum = "pteron_cpu::pointwise_sum";
+constexpr std::string_view kChain = "pteron_cpu::pointwise", kSum = "pteron_cpu::pointwise_sum";
 
 /// How many of the last dims a reduction takes; 0 if it takes others, or numbers of another dtype.
 int64_t last_dims(const Graph& graph, const NodeView& node) {
@@ -56,7 +56,7 @@ Result<bool> fuse_sums(Graph& graph, const ir::Catalog& engine) {
     if (!mean && node.op->name != "aten::sum.dim_IntList") return Rewrite::kKeep;
     const NodeView view(graph, *node.op, node.args);
     const ValueId self = view.value("self");
-    const Node* made = made_by(graph, self, kPointwise);
+    const Node* made = made_by(graph, self, kChain);
     if (made == nullptr || self.index >= uses.size() || uses[self.index] != 1 || !lies_in_rows(graph, *made)) return Rewrite::kKeep;
     const int64_t dims = last_dims(graph, view);
     if (dims == 0) return Rewrite::kKeep;
