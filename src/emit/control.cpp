@@ -268,6 +268,15 @@ Status MethodEmitter::emit_scan(const ir::Graph& graph, const ir::Node& node, co
     PTERON_ASSIGN(Placement slot, result_slot(graph[node.outputs[k]]));
     // et_copy_index grows dim 0 step by step, so the slot is dynamic even if the result is not.
     std::get<format::TensorSpec>(plan_.values[static_cast<size_t>(slot.value)]).dynamism = format::Dynamism::kBounded;
+    // The official kernel grows dim 0 but leaves the others: without rows they are set to those of this call.
+    std::vector<ir::Expr> empty = graph[node.outputs[k]].type.sizes;
+    if (std::any_of(empty.begin() + 1, empty.end(), [](const ir::Expr& size) { return !size.is_const(); })) {
+      empty[0] = 0;
+      if (auto sizes = expr_list(empty, ir::BaseType::kInt); sizes.ok()) {
+        touch(slot.root);
+        call("aten::zeros.out", {*sizes, slot.value, slot.value});
+      }
+    }
     stacked.push_back(std::move(slot));
   }
   const int32_t index = add_value(int64_t{0});

@@ -266,6 +266,7 @@ class Fitter {
 
   /// The official cat moves the bytes of an int16 that joins a half.
   bool join_as_result(Builder& b, NodeId id, std::vector<Arg>& args) {
+    if (graph_[id].op->name == "aten::where.self") return choose_as_result(b, id, args);
     if (graph_[id].op->name != "aten::cat") return false;
     auto* parts = std::get_if<std::vector<ValueId>>(&args[0]);
     const DType to = graph_[graph_[id].outputs[0]].type.dtype;
@@ -273,6 +274,19 @@ class Fitter {
     for (size_t i = 0; parts != nullptr && i < parts->size(); ++i) {
       if (b.type((*parts)[i]).dtype == to) continue;
       (*parts)[i] = cast(b, (*parts)[i], to);
+      changed = true;
+    }
+    return changed;
+  }
+
+  /// where promotes a 0-d operand like any other there.
+  bool choose_as_result(Builder& b, NodeId id, std::vector<Arg>& args) {
+    const DType to = graph_[graph_[id].outputs[0]].type.dtype;
+    bool changed = false;
+    for (const size_t i : {size_t{1}, size_t{2}}) {
+      const auto* operand = std::get_if<ValueId>(&args[i]);
+      if (operand == nullptr || b.type(*operand).dtype == to) continue;
+      args[i] = cast(b, *operand, to);
       changed = true;
     }
     return changed;

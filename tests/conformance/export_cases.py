@@ -301,6 +301,11 @@ case("vmap_decomposed", ensemble_calls, decompose=True)(Ensemble)
 function("vmap_dynamic", lambda: [(torch.randn(n, m), torch.randn(n, m, 3)) for n, m in ((4, 5), (3, 4), (7, 8))],
          dynamic_shapes=(({0: torch.export.Dim.AUTO(max=8), 1: torch.export.Dim.AUTO(max=8)},) * 2,))(
     lambda x, y: (torch.vmap(lambda a, b: (a @ b).relu() + a.mean())(x, y), torch.vmap(lambda a: a.flip(0).cumsum(0)[1:], in_dims=1)(x)))
+function("map_of_dynamic_rows", lambda: [(torch.randn(n, m),) for n, m in ((4, 5), (8, 8), (6, 3))],
+         dynamic_shapes=(({0: torch.export.Dim("n", max=8), 1: torch.export.Dim("m", max=8)},),))(
+    lambda x: torch._higher_order_ops.map(lambda row: row.cumsum(0) * 2, x))
+function("where_of_narrow_number", lambda: [(torch.randn(2, 3).bfloat16(), torch.tensor(0.3), torch.tensor([[True], [False]]))])(
+    lambda x, number, mask: (torch.where(mask, number, x), torch.where(mask, x, number)))
 function("vmap_in_place", lambda: [(torch.randn(3, 4),) for _ in range(2)])(lambda x: (torch.vmap(lambda a: a[1:].add_(1), in_dims=1)(x), x))
 function("vmap_promotion", lambda: [(torch.randn(3), torch.randn(2).half(), torch.tensor(1 / 3, dtype=torch.float64))])(
     lambda x, h, d: (torch.vmap(lambda a: a * h)(x), torch.vmap(lambda a: a + d)(x), torch.vmap(lambda a: torch.where(a > 0, a, 2))(x)))
