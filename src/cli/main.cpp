@@ -66,5 +66,8 @@ int main(int argc, char** argv) {
     std::_Exit(7);
   });
   std::signal(SIGXFSZ, SIG_IGN);  // a limit on file sizes is an error of the write, which cleans up
-  return pteron::cli::run_main({argv + 1, argv + argc});
+  const int code = pteron::cli::run_main({argv + 1, argv + argc});
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  std::fputs("pteron: error: standard output cannot be written: what was printed is not complete\n", stderr);
+  return code == 0 ? 6 : code;
 }

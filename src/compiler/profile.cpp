@@ -57,6 +57,7 @@ bool floors_floats(const NodeView& node) {
   return !integral_result(node);
 }
 bool dynamic_target(const NodeView& node) { return !node.all_const("output_size"); }
+bool dynamic_input(const NodeView& node) { return std::ranges::any_of(node.type("self").sizes, [](ir::Expr size) { return !size.is_const(); }); }
 bool two_sided(const NodeView& node) { return !node.boolean("onesided"); }
 bool three_spatial_dims(const NodeView& node) { return node.type("input").rank() > 4; }
 
@@ -75,6 +76,7 @@ constexpr Limit kLimits[] = {
     {"aten::_native_batch_norm_legit_no_training", is_double, "the official kernel loses digits of float64"},
     {"aten::_upsample_bilinear2d_aa", is_no_float, "the official kernel computes float64 and integers in float32"},
     {"aten::_upsample_bilinear2d_aa", dynamic_target, "the official kernel takes no output size that varies"},
+    {"aten::_upsample_bilinear2d_aa", dynamic_input, "the official kernel takes no batch or channels below their bound"},
     {"aten::constant_pad_nd", pads_negative, "the official kernel takes no negative padding"},
     {"aten::convolution", three_spatial_dims, "the official kernel has at most two spatial dims"},
     {"aten::div.Scalar_mode", floors_floats, "the official floor division of floats gives inf for 0/0"},

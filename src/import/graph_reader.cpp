@@ -219,6 +219,7 @@ Status GraphReader::read_region_argument(JsonValue payload, ir::Node* node) {
   if (!json_field(payload, "graph", &graph)) return Status::invalid_file("as_graph without a graph");
   auto region = std::make_unique<ir::Graph>(context_.program);
   GraphReader reader(context_, *region, graph);
+  reader.in_autocast_ = node->op->schema.name == "higher_order::wrap_with_autocast";
   if (Status status = reader.read_region(); !status.ok()) return std::move(status).with_context(json_text(payload, "name"));
   node->regions.push_back(std::move(region));
   return ok_status();
@@ -361,7 +362,8 @@ Status GraphReader::read_outputs(JsonValue json, bool gives_token, ir::Node* nod
 
 /// Symbolic arithmetic, metadata checks, and asserts that only restate what the input ranges say.
 bool GraphReader::is_dropped(const std::string& name, const ir::Op& op, JsonValue json) {
-  if (op.has(ir::kDrop) || name == "aten::_assert_tensor_metadata") return true;
+  if (name == "aten::_assert_tensor_metadata") return !in_autocast_;  // there recorded dtypes may be wrong: see inline_wrappers
+  if (op.has(ir::kDrop)) return true;
   if (is_symbolic_function(name) && has_only_symbolic_results(json)) return true;
   if (!is_check(name)) return false;
   if (!op.known) return true;

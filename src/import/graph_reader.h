@@ -84,6 +84,7 @@ class GraphReader {
   std::unordered_map<std::string_view, JsonValue> tensor_values_, sym_values_;
   std::unordered_map<std::string_view, ir::ValueId> values_;
   std::unordered_map<std::string_view, PendingConstant> pending_;
+  bool in_autocast_ = false;  ///< reads the body of an autocast region
   std::unordered_set<std::string_view> tokens_;
 };
 

@@ -91,6 +91,7 @@ struct Node {
   std::string name;                  ///< "conv2d_1"
   std::string source;                ///< "net.py:42"; empty if unknown
   std::string module;                ///< module path "layers.0.conv"; empty if unknown
+  std::string refusal;               ///< why its decomposition takes no such form; empty if it was not refused
 };
 
 /// A user-visible input of a method.

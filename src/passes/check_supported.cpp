@@ -24,6 +24,7 @@ struct Missing {
 /// Why a node cannot run; empty if it can.
 std::string problem_of(const Graph& graph, const Node& node, const HasKernel& has_kernel, bool allow_random) {
   const ir::Op& op = *node.op;
+  if (!node.refusal.empty()) return node.refusal;
   if (op.name.starts_with("torch._functorch.")) return "part of a torch.func transform; export.run_decompositions() makes plain operators of it";
   if (!op.known && op.functional == nullptr) return "unknown operator";
   if (op.functional != nullptr) return "writes in place";

@@ -63,7 +63,8 @@ class Decomposer {
     if (node.op->known && !node.outputs.empty()) {
       Builder builder(graph_, catalog_, order_);
       builder.set_origin(node);
-      PTERON_TRY(fit_scalar_args(builder, node, graph_[node.outputs[0]].type.dtype));
+      Status status = fit_scalar_args(builder, node, graph_[node.outputs[0]].type.dtype);
+      if (!status.ok()) return refuse(id, std::move(status));
     }
     if (node.op->has(ir::kDataDependent)) narrow_symbols(node);
     if (node.op->def.decompose == nullptr || keep_(graph_, node)) {
@@ -77,7 +78,7 @@ class Decomposer {
     builder.set_origin(node);
     std::vector<ValueId> results = pieces_as_exported(builder, node);
     if (results.empty()) results = node.op->def.decompose(builder, NodeView(graph_, *node.op, node.args));
-    if (!builder.status().ok()) return builder.take_status().with_context(graph_[id].op->name);
+    if (!builder.status().ok()) return refuse(id, builder.take_status());
     if (results.empty()) {
       order_.push_back(id);
       return ok_status();
@@ -86,6 +87,14 @@ class Decomposer {
     PTERON_TRY(replace(graph_[id], results));
     unify_symbols(graph_[id], results, made);
     for (const NodeId inner : made) PTERON_TRY(visit(inner, depth + 1));
+    return ok_status();
+  }
+
+  /// A form that a decomposition refuses stays, so that check_supported can say all such forms at once.
+  Status refuse(NodeId id, Status status) {
+    if (status.code() != Code::kUnsupported) return std::move(status).with_context(graph_[id].op->name);
+    graph_[id].refusal = std::string(status.message());
+    order_.push_back(id);
     return ok_status();
   }
 

@@ -9,6 +9,7 @@
 #include "base/str_cat.h"
 #include "passes/autocast.h"
 #include "passes/passes.h"
+#include "tensor/dtype.h"
 
 namespace pteron::passes {
 
@@ -143,9 +144,25 @@ class Inliner {
     return ok_status();
   }
 
+  /// What the export asserts of a value that autocast may have made of another dtype. PyTorch refuses to run such a program as well.
+  Status check_metadata(const Node& node) const {
+    const auto* value = std::get_if<ValueId>(&node.args[0]);
+    for (const Arg& arg : node.args) {
+      const auto* dtype = std::get_if<DType>(&arg);
+      if (value == nullptr || dtype == nullptr || graph_[*value].type.dtype == *dtype) continue;
+      return Status(Code::kUnsupported, str_cat("the export asserts that '", graph_[*value].name, "' is ", dtype_name(*dtype), ", autocast makes it ", dtype_name(graph_[*value].type.dtype),
+                                                ": torch.export lost a conversion there, so its own program fails as well; export with strict=False"));
+    }
+    return ok_status();
+  }
+
   Status inline_body_node(Graph& body, NodeId id, const Autocast& state, const std::string& module, ValueMap& map) {
     Node node = std::move(body[id]);
     replace_args(node, map);
+    if (node.op->schema.name == "aten::_assert_tensor_metadata") {
+      Status status = check_metadata(node);
+      return status.ok() || node.source.empty() ? std::move(status) : std::move(status).with_context(node.source);
+    }
     if (node.module.empty()) node.module = module;
     if (is_wrapper(*node.op)) return inline_node(node, state, map);
     for (ValueId& out : node.outputs) out = copy_value(body[out], out, map);

@@ -1,7 +1,9 @@
 """One row per expected failure of the tool: exit code and a stable part of the message; nothing is left behind. Those of the APIs are in facade_test.cpp and library_test.cpp."""
 import io
 import os
+import pathlib
 import resource
+import subprocess
 import zipfile
 
 import pytest
@@ -42,6 +44,9 @@ ROWS = [
     ("program into a missing folder", ["compile", MLP, "-o", "{tmp}/no/x.pte"], 6, "no/x.pte"),
     ("verification level", ["compile", MLP, "--verify", "often"], 2, "each, phase or off"),
     ("alignment is negative", ["compile", MLP, "--alignment", "-64"], 2, "expects a number"),
+    ("constant beyond 64 bits", ["compile", MLP, "-o", "{out}", "--constant", "n=99999999999999999999"], 2, "out of range"),
+    ("constant beyond a double", ["compile", MLP, "-o", "{out}", "--constant", "n=1e400"], 2, "out of range"),
+    ("constant without a value", ["compile", MLP, "-o", "{out}", "--constant", "n="], 2, "is empty"),
     ("unknown pass to leave out", ["compile", MLP, "-o", "{out}", "--disable", "inline"], 2, "no pass 'inline'"),
     ("unknown pass to print", ["compile", MLP, "-o", "{out}", "--dump-after", "linking"], 2, "no phase or pass 'linking'"),
     ("a folder as output", ["compile", MLP, "-o", "{tmp}"], 6, "{tmp}"),
@@ -237,6 +242,15 @@ def test_full_disk(pteron, places):
     assert done.returncode == 6, done.stderr
     assert "big.pte" in done.stderr
     assert not out.exists() and not [p for p in places["tmp"].iterdir() if p.name.startswith("big.pte")]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
+def test_full_standard_output(places):
+    """What cannot be printed is an error, not a success."""
+    tool = pathlib.Path(__file__).resolve().parents[2] / "build" / "release" / "bin" / "pteron"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([str(tool), "inspect", str(places["program"])], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 6 and "standard output" in done.stderr
 
 
 def test_output_that_is_the_input_is_refused(pteron, sample, tmp_path):

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch._higher_order_ops import associative_scan, map as map_op, scan, while_loop
 
-from whole import check_calls, compile_model, pteron, run
+from whole import check_calls, compile_model, pteron, run, save
 
 
 def model(forward, **buffers):
@@ -117,3 +117,40 @@ def test_a_branch_computes_its_result_in_place(tmp_path):
         return torch.cond(a.sum() > 0, lambda a: a * 2, lambda a: a + 1, (a,))
     program, _ = compile_model(model(forward), (torch.randn(3, 4),), tmp_path)
     assert not any("clone" in name for name in instructions(program))
+
+
+def test_a_conversion_that_the_export_lost_is_refused(tmp_path):
+    """Strict exports take a.float() for a itself inside a region without autocast; their own program fails as well."""
+    class Lost(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                a = self.linear(x)
+                with torch.autocast("cpu", enabled=False):
+                    b = self.linear(a.float())
+            return a, b
+
+    save(Lost(), (torch.randn(2, 8),), tmp_path / "strict.pt2", strict=True)
+    assert "the export asserts that" in pteron("compile", tmp_path / "strict.pt2", "-o", tmp_path / "m.pte", expect=4).stderr
+    save(Lost(), (torch.randn(2, 8),), tmp_path / "free.pt2", strict=False)
+    pteron("compile", tmp_path / "free.pt2", "-o", tmp_path / "m.pte")
+
+
+def test_refusals_come_all_at_once(tmp_path):
+    """An operator without a kernel and a form that a decomposition refuses, in one message."""
+    def forward(self, x, y):
+        return torch.nn.functional.fractional_max_pool2d(x, 2, output_size=2, _random_samples=torch.full((2, 4, 2), 0.3)), torch.linalg.solve(y, y)
+    save(model(forward), (torch.randn(2, 4, 4, 4), torch.randn(3, 3, dtype=torch.complex64)), tmp_path / "m.pt2")
+    said = pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", expect=4).stderr
+    assert "fractional_max_pool2d" in said and "linalg_solve" in said
+
+
+def test_official_antialiased_resize_takes_no_batch_that_varies(tmp_path):
+    def forward(self, x):
+        return torch.nn.functional.interpolate(x, size=(5, 6), mode="bilinear", antialias=True)
+    save(model(forward), (torch.randn(2, 3, 9, 8),), tmp_path / "m.pt2", dynamic_shapes=[{0: torch.export.Dim("b", max=5)}])
+    pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", "--profile", "executorch")
+    assert "upsample_bilinear2d_aa" not in pteron("inspect", tmp_path / "m.pte").stdout  # taken apart

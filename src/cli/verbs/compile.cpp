@@ -116,10 +116,26 @@ std::vector<format::ValueSpec> constant_values(const std::string& text) {
   return {text};
 }
 
+/// A number that no int64 or double holds: it would become another number, or text.
+bool is_number_out_of_range(const std::string& text) {
+  const auto out_of_range = [](std::from_chars_result end, const std::string& part) { return end.ec == std::errc::result_out_of_range && end.ptr == part.data() + part.size(); };
+  for (const std::string& part : split_list({text})) {
+    int64_t whole = 0;
+    double number = 0;
+    if (out_of_range(std::from_chars(part.data(), part.data() + part.size(), whole), part) ||
+        out_of_range(std::from_chars(part.data(), part.data() + part.size(), number), part)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 std::string read_constants(const Arguments& a, compiler::CompileOptions* options) {
   for (const std::string& text : a.list("constant")) {
     const size_t equals = text.find('=');
     if (equals == std::string::npos || equals == 0) return str_cat("--constant expects NAME=VALUE, found '", text, "'");
+    if (equals + 1 == text.size()) return str_cat("--constant ", text.substr(0, equals), ": the value is empty");
+    if (is_number_out_of_range(text.substr(equals + 1))) return str_cat("--constant ", text, ": the number is out of range (64-bit integers, doubles)");
     options->constants.push_back({text.substr(0, equals), constant_values(text.substr(equals + 1))});
   }
   return {};
