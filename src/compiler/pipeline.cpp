@@ -112,6 +112,18 @@ void collect_sizes(const ir::Graph& graph, std::set<const ir::ExprNode*>* symbol
   }
 }
 
+/// The official runtime takes the bytes of an input as they lie: strided and channels-last tensors would be misread there.
+void warn_of_layouts(const CompileOptions& options, const ir::Program& program) {
+  if (options.log == nullptr) return;
+  for (const auto& method : program.methods) {
+    for (const ir::Input& input : method->graph.inputs) {
+      if (!input.value.valid() || method->graph[input.value].kind != ir::ValueKind::kTensor || ir::is_contiguous(method->graph[input.value].type)) continue;
+      options.log->log(LogLevel::kWarning, str_cat("method ", method->name, ": input '", input.name,
+                                                   "' was exported in another layout; the file takes it contiguous, and the official runtime converts nothing: call .contiguous() there"));
+    }
+  }
+}
+
 /// Gives sizes the upper bounds that the user chose where they have no smaller one.
 /// Errors: kInvalidInput (a name that the program does not have, a bound below what a size is at least).
 Status bound_sizes(const CompileOptions& options, ir::Program& program) {
@@ -299,6 +311,7 @@ Result<CompileReport> compile(const CompileOptions& options, const Environment& 
   PTERON_TRY(driver.pass("dce"));
   PTERON_TRY(passes::check_supported(program, context.has_kernel, options.allow_random));
   if (executorch) PTERON_TRY(check_executorch_limits(program));
+  if (executorch) warn_of_layouts(options, program);
   PTERON_TRY(bound_sizes(options, program));
   driver.enter(ir::Dialect::kProfile);
   PTERON_TRY(driver.finish("decompose", &stop));

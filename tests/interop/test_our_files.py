@@ -73,3 +73,17 @@ def test_initial_state_is_kept(tmp_path):
     for got in (run_official(program, [(x,), (x,)]), run_here(program, [(x,), (x,)], tmp_path)):
         equal(got[0], [x * 4])
         equal(got[1], [x * 5])
+
+
+def test_inputs_of_another_layout_are_told(tmp_path):
+    """The official runtime reads bytes as they lie: who exported with channels-last inputs hears of it, for that profile only."""
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    x = torch.randn(2, 3, 4, 5)
+    for example, told in ((x, False), (x.to(memory_format=torch.channels_last), True)):
+        torch.export.save(torch.export.export(Net(), (example,)), str(tmp_path / "m.pt2"))
+        said = pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", "--profile", "executorch").stderr
+        assert ("input 'x' was exported in another layout" in said) == told, said
+        assert "another layout" not in pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte").stderr
