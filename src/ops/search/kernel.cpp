@@ -259,29 +259,39 @@ Status bincount(KernelContext&, const Tensor& self, const Tensor* weights, int64
     return Status(Code::kInvalidInput, "bincount expects a one-dimensional tensor of integers and minlength >= 0");
   }
   if (weights != nullptr && (weights->rank() != 1 || weights->size(0) != self.size(0))) return Status(Code::kInvalidInput, "bincount: one weight per element");
+  const LoadFn<double> load_weight = weights == nullptr ? nullptr : load_fn<double>(weights->dtype());
+  if (weights != nullptr && load_weight == nullptr) return Status(Code::kUnsupported, "bincount: weights of this dtype");
+  constexpr int64_t kBlock = 512;
   const int64_t n = self.size(0);
-  int64_t length = minlength;
-  for (int64_t i = 0; i < n; ++i) {
-    const int64_t x = read_one(load, self, i * self.stride(0));
-    if (x < 0) return Status(Code::kInvalidInput, str_cat("bincount of a negative number, ", x));
-    length = std::max(length, x + 1);
+  alignas(64) int64_t numbers[kBlock];
+  int64_t least = 0, most = -1;
+  for (int64_t from = 0; from < n; from += kBlock) {
+    const int64_t count = std::min(kBlock, n - from);
+    const int64_t* x = load(self.view.data, from * self.stride(0), self.stride(0), count, numbers);
+    for (int64_t i = 0; i < count; ++i) {
+      least = std::min(least, x[i]);
+      most = std::max(most, x[i]);
+    }
   }
-  const int64_t sizes[] = {length};
+  if (least < 0) return Status(Code::kInvalidInput, str_cat("bincount of a negative number, ", least));
+  const int64_t sizes[] = {std::max(minlength, most < INT64_MAX ? most + 1 : most)};
   PTERON_TRY(runtime::resize(out, sizes));
   std::memset(out.view.data, 0, out.view.size_bytes());
-  const LoadFn<double> load_weight = weights == nullptr ? nullptr : load_fn<double>(weights->dtype());
-  for (int64_t i = 0; i < n; ++i) {
-    const int64_t place = read_one(load, self, i * self.stride(0)) * out.stride(0);
+  const int64_t step = out.stride(0);
+  alignas(64) double heavy[kBlock];
+  for (int64_t from = 0; from < n; from += kBlock) {
+    const int64_t count = std::min(kBlock, n - from);
+    const int64_t* x = load(self.view.data, from * self.stride(0), self.stride(0), count, numbers);
     if (weights == nullptr) {
-      ++out.as<int64_t>()[place];
+      int64_t* counts = out.as<int64_t>();
+      for (int64_t i = 0; i < count; ++i) ++counts[x[i] * step];
       continue;
     }
-    if (load_weight == nullptr) return Status(Code::kUnsupported, "bincount: weights of this dtype");
-    const double w = read_one(load_weight, *weights, i * weights->stride(0));
+    const double* w = load_weight(weights->view.data, from * weights->stride(0), weights->stride(0), count, heavy);
     if (out.dtype() == DType::kFloat32) {
-      out.as<float>()[place] += static_cast<float>(w);
+      for (int64_t i = 0; i < count; ++i) out.as<float>()[x[i] * step] += static_cast<float>(w[i]);
     } else {
-      out.as<double>()[place] += w;
+      for (int64_t i = 0; i < count; ++i) out.as<double>()[x[i] * step] += w[i];
     }
   }
   return ok_status();
