@@ -10,6 +10,8 @@ SAMPLE = ROOT / "tests" / "conformance" / "sample"
 
 
 class Tool:
+    path = TOOL
+
     def __call__(self, *words, **more):
         return subprocess.run([str(TOOL), *map(str, words)], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, **more)
 

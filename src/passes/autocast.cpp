@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/str_cat.h"
+#include "passes/names.h"
 #include "tensor/dtype.h"
 
 namespace pteron::passes {
@@ -43,11 +44,6 @@ constexpr std::array kPromote = std::to_array<std::string_view>({"cat", "index_c
 
 /// Composites whose inner products are cast one by one.
 constexpr std::array kRefused = std::to_array<std::string_view>({"lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell", "bilinear"});
-
-template <size_t n>
-bool contains(const std::array<std::string_view, n>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
 
 bool is_eligible(const Builder& builder, ValueId id) {
   const ir::Value& value = const_cast<Builder&>(builder).graph()[id];  // NOLINT: read only
@@ -113,11 +109,11 @@ Status apply_autocast(Builder& builder, const Autocast& autocast, Node& node, bo
   std::string_view name = node.op->schema.name;
   if (!name.starts_with("aten::")) return ok_status();
   name.remove_prefix(6);
-  if (contains(kRefused, name)) return Status(Code::kUnsupported, str_cat("autocast of ", node.op->name));
-  const bool lower = contains(kLower, name);
+  if (is_one_of(name, kRefused)) return Status(Code::kUnsupported, str_cat("autocast of ", node.op->name));
+  const bool lower = is_one_of(name, kLower);
   if (lower) cast_args(builder, node, autocast.dtype);
-  if (contains(kFloat, name) || pads_in_float(node, name)) cast_args(builder, node, DType::kFloat32);
-  if (contains(kPromote, name)) cast_args(builder, node, widest(builder, node, autocast.dtype));
+  if (is_one_of(name, kFloat) || pads_in_float(node, name)) cast_args(builder, node, DType::kFloat32);
+  if (is_one_of(name, kPromote)) cast_args(builder, node, widest(builder, node, autocast.dtype));
   PTERON_TRY(builder.take_status());
   if (*stale) return retype(builder, node);
   if (node.op->is_view() || gives_recorded_dtypes(builder, node)) return ok_status();

@@ -3,7 +3,8 @@
 
 #include <algorithm>
 #include <array>
-#include <span>
+
+#include "passes/names.h"
 
 namespace pteron::passes {
 
@@ -44,19 +45,17 @@ constexpr std::array kReductions = std::to_array<Reduction>({
     {"min", "aten::amin"}, {"prod", "aten::prod.dim_int"}, {"sum", "aten::sum.dim_IntList"},
 });
 
-bool listed(std::span<const std::string_view> names, std::string_view name) { return std::find(names.begin(), names.end(), name) != names.end(); }
-
 }  // namespace
 
 BatchRule batch_rule(std::string_view base) {
-  if (listed(kElementwiseNames, base)) return BatchRule::kElementwise;
-  if (listed(kDimsNames, base)) return BatchRule::kDims;
-  if (listed(kReduceDimsNames, base)) return BatchRule::kReduceDims;
-  if (listed(kReshapeNames, base)) return BatchRule::kReshape;
-  if (listed(kExpandNames, base)) return BatchRule::kExpand;
-  if (listed(kLeadingNames, base)) return BatchRule::kLeading;
-  if (listed(kProductNames, base)) return BatchRule::kProduct;
-  if (listed(kNewSizesNames, base)) return BatchRule::kNewSizes;
+  if (is_one_of(base, kElementwiseNames)) return BatchRule::kElementwise;
+  if (is_one_of(base, kDimsNames)) return BatchRule::kDims;
+  if (is_one_of(base, kReduceDimsNames)) return BatchRule::kReduceDims;
+  if (is_one_of(base, kReshapeNames)) return BatchRule::kReshape;
+  if (is_one_of(base, kExpandNames)) return BatchRule::kExpand;
+  if (is_one_of(base, kLeadingNames)) return BatchRule::kLeading;
+  if (is_one_of(base, kProductNames)) return BatchRule::kProduct;
+  if (is_one_of(base, kNewSizesNames)) return BatchRule::kNewSizes;
   if (base == "linear") return BatchRule::kLinear;
   if (base == "permute") return BatchRule::kPermute;
   if (base == "index") return BatchRule::kIndex;
@@ -70,7 +69,7 @@ std::string_view reduce_one_dim(std::string_view base) {
 
 bool names_dims(std::string_view argument) {
   constexpr std::string_view kNames[] = {"dim", "dims", "dim0", "dim1", "dim2", "axis0", "axis1", "dimension", "source", "destination"};
-  return listed(kNames, argument);
+  return is_one_of(argument, kNames);
 }
 
 }  // namespace pteron::passes

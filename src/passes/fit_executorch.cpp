@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "passes/names.h"
 #include "passes/passes.h"
 #include "tensor/dtype.h"
 
@@ -24,8 +25,6 @@ using ir::Rewrite;
 using ir::ValueId;
 
 namespace {
-
-bool is_named(std::span<const std::string_view> names, std::string_view name) { return std::find(names.begin(), names.end(), name) != names.end(); }
 
 /// Their dim arguments refer to dims that a 0-d operand does not have.
 constexpr std::string_view kAlongDims[] = {
@@ -226,7 +225,7 @@ class Fitter {
   }
 
   bool widen_operand(Builder& b, NodeId id, std::vector<Arg>& args) {
-    if (!is_named(kScalarArithmetic, graph_[id].op->name)) return false;
+    if (!is_one_of(graph_[id].op->name, kScalarArithmetic)) return false;
     const auto* self = std::get_if<ValueId>(&args[0]);
     const DType to = graph_[graph_[id].outputs[0]].type.dtype;
     if (self == nullptr || b.type(*self).dtype == to) return false;
@@ -235,7 +234,7 @@ class Fitter {
   }
 
   bool accumulates(NodeId id, const std::vector<Arg>& args) {
-    if (graph_[id].op->name != "aten::index_put") return is_named(kInFloat, graph_[id].op->name);
+    if (graph_[id].op->name != "aten::index_put") return is_one_of(graph_[id].op->name, kInFloat);
     const auto* flag = std::get_if<Expr>(&args[3]);
     return flag != nullptr && ir::is_number(*flag) && ir::number_of(*flag) != 0;
   }
@@ -303,7 +302,7 @@ class Fitter {
 
   /// 0-d operands become one element of one dim.
   bool lift_scalars(Builder& b, NodeId id, std::vector<Arg>& args) {
-    if (!is_named(kAlongDims, graph_[id].op->name)) return false;
+    if (!is_one_of(graph_[id].op->name, kAlongDims)) return false;
     const auto* first = std::get_if<ValueId>(&args[0]);
     if (first == nullptr || !is_tensor(graph_, *first) || !b.type(*first).sizes.empty()) return false;
     for (Arg& arg : args) {

@@ -5,6 +5,7 @@
 
 #include "base/str_cat.h"
 #include "passes/alias_ops.h"
+#include "passes/names.h"
 #include "tensor/dtype.h"
 
 namespace pteron::passes {
@@ -75,10 +76,6 @@ ValueId scatter_strided(Builder& b, const NodeView& step, size_t result, ValueId
   return b.op("pteron::as_strided_scatter", {parent, child, layout.sizes, layout.strides, layout.offset});  // positions count row-major elements
 }
 
-bool is_any_of(std::string_view name, std::initializer_list<std::string_view> names) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 }  // namespace
 
 ValueId invert_view(Builder& b, const Node& step, size_t result, ValueId parent, ValueId child) {
@@ -91,28 +88,28 @@ ValueId invert_view(Builder& b, const Node& step, size_t result, ValueId parent,
   const int rank = b.type(parent).rank();
   if (op.has(ir::kAlias)) return child;
   if (name == "view" && op.schema.overload == "dtype") return b.op("aten::view.dtype", {child, b.type(parent).dtype});
-  if (is_any_of(name, {"view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "flatten", "unflatten", "view_as", "resize"})) {
+  if (is_one_of(name, {"view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "flatten", "unflatten", "view_as", "resize"})) {
     return reshape_back(b, parent, child);
   }
-  if (is_any_of(name, {"t", "T", "H", "numpy_T", "matrix_H", "mT", "mH", "adjoint"})) {
+  if (is_one_of(name, {"t", "T", "H", "numpy_T", "matrix_H", "mT", "mH", "adjoint"})) {
     // Their own inverses. T of more than two dims reverses all of them.
     return rank < 2 ? child : b.op(op.name, {child});
   }
-  if (is_any_of(name, {"movedim", "moveaxis"})) return b.op(op.name, {child, view.arg("destination"), view.arg("source")});
-  if (is_any_of(name, {"swapaxes", "swapdims"})) return b.op(op.name, {child, args[1], args[2]});
+  if (is_one_of(name, {"movedim", "moveaxis"})) return b.op(op.name, {child, view.arg("destination"), view.arg("source")});
+  if (is_one_of(name, {"swapaxes", "swapdims"})) return b.op(op.name, {child, args[1], args[2]});
   if (name == "narrow") {
     const Expr start = view.expr("start"), length = view.expr("length");
     const Expr size = b.type(parent).sizes[static_cast<size_t>(wrap(view.integer("dim"), rank))];
     const Expr from = start.is_const() && start.value() < 0 ? start + size : start;
     return b.op("aten::slice_scatter", {parent, child, view.expr("dim"), from, from + length, Expr(1)});
   }
-  if (is_any_of(name, {"hsplit", "vsplit", "dsplit", "tensor_split"})) {
+  if (is_one_of(name, {"hsplit", "vsplit", "dsplit", "tensor_split"})) {
     const int64_t dim = name == "tensor_split" ? view.integer("dim") : name == "vsplit" ? 0 : name == "dsplit" ? 2 : rank == 1 ? 0 : 1;
     return unsplit(b, step, dim, result, parent, child);
   }
   if (name == "transpose") return b.op("aten::transpose.int", {child, view.expr("dim0"), view.expr("dim1")});
   if (name == "permute") return unpermute(b, view, rank, child);
-  if (is_any_of(name, {"expand", "expand_as", "broadcast_to"})) return unexpand(b, parent, child);
+  if (is_one_of(name, {"expand", "expand_as", "broadcast_to"})) return unexpand(b, parent, child);
   if (name == "slice") {
     return b.op("aten::slice_scatter", {parent, child, view.expr("dim"), view.arg("start"), view.arg("end"), view.expr("step")});
   }
@@ -124,7 +121,7 @@ ValueId invert_view(Builder& b, const Node& step, size_t result, ValueId parent,
   if (name == "unbind") {
     return b.op("aten::select_scatter", {parent, child, view.expr("dim"), Expr(static_cast<int64_t>(result))});
   }
-  if (is_any_of(name, {"split", "split_with_sizes", "chunk", "unsafe_split", "unsafe_chunk", "unsafe_split_with_sizes"})) {
+  if (is_one_of(name, {"split", "split_with_sizes", "chunk", "unsafe_split", "unsafe_chunk", "unsafe_split_with_sizes"})) {
     return unsplit(b, step, view.integer("dim"), result, parent, child);
   }
   if (name == "view_as_real") return b.op("aten::view_as_complex", {child});

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "passes/alias_ops.h"
+#include "passes/names.h"
 #include "passes/passes.h"
 #include "tensor/dtype.h"
 
@@ -21,7 +22,6 @@ using ir::ValueId;
 
 namespace {
 
-bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) { return std::find(names.begin(), names.end(), name) != names.end(); }
 
 /// The argument `name` is the constant number `value`.
 bool is_constant(const NodeView& view, std::string_view name, double value) {

@@ -1,7 +1,6 @@
 """One row per expected failure of the tool: exit code and a stable part of the message; nothing is left behind. Those of the APIs are in facade_test.cpp and library_test.cpp."""
 import io
 import os
-import pathlib
 import resource
 import subprocess
 import zipfile
@@ -245,11 +244,10 @@ def test_full_disk(pteron, places):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
-def test_full_standard_output(places):
+def test_full_standard_output(pteron, places):
     """What cannot be printed is an error, not a success."""
-    tool = pathlib.Path(__file__).resolve().parents[2] / "build" / "release" / "bin" / "pteron"
     with open("/dev/full", "w") as full:
-        done = subprocess.run([str(tool), "inspect", str(places["program"])], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        done = subprocess.run([str(pteron.path), "inspect", str(places["program"])], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 6 and "standard output" in done.stderr
 
 

@@ -37,7 +37,6 @@ struct LogSumExpScan {
 };
 
 /// One slice from memory to memory, where nothing but the elements' type stands between (short slices would pay for more).
-template <typename Scan>
 using SliceFn = void (*)(const void* in, int64_t in_offset, int64_t in_stride, void* out, int64_t out_offset, int64_t out_stride, int64_t n);
 template <typename Scan, typename T>
 void scan_slice(const void* in, int64_t in_offset, int64_t in_stride, void* out, int64_t out_offset, int64_t out_stride, int64_t n) {
@@ -48,7 +47,7 @@ void scan_slice(const void* in, int64_t in_offset, int64_t in_stride, void* out,
 }
 /// Null where the dtypes differ or the accumulator is no wider real number.
 template <typename Scan>
-SliceFn<Scan> slice_fn(DType in, DType out) {
+SliceFn slice_fn(DType in, DType out) {
   using P = typename Scan::Part;
   if (in != out) return nullptr;
   if constexpr (std::is_same_v<P, double>) {
@@ -73,7 +72,7 @@ Status run(KernelContext& c, const char* what, const Tensor& self, int dim, Tens
   const void* in = self.view.data;
   void* to = out.view.data;
   if (!s.side_by_side()) {
-    const SliceFn<Scan> slice = slice_fn<Scan>(self.dtype(), out.dtype());
+    const SliceFn slice = slice_fn<Scan>(self.dtype(), out.dtype());
     c.pool->parallel_for(s.count, std::max<int64_t>(1, kGrainElems / 4 / s.n), [&](int64_t begin, int64_t end) {
       if (slice != nullptr) {
         Walker at(s.axes(), begin);

@@ -284,7 +284,8 @@ void group_norm_pixels(const GroupNorm& g, ThreadPool& pool, std::span<std::byte
 }
 
 size_t group_norm_workspace(std::span<Value* const> args) {
-  const size_t other = portable("aten::native_group_norm.out").workspace != nullptr ? portable("aten::native_group_norm.out").workspace(args) : 0;
+  const runtime::Kernel& plain = portable("aten::native_group_norm.out");
+  const size_t other = plain.workspace != nullptr ? plain.workspace(args) : 0;
   if (args.size() < 11 || args[0]->tag != Tag::kTensor || args[0]->tensor.rank() != 4 || args[6]->tag != Tag::kInt) return other;
   const Tensor& x = args[0]->tensor;
   const int64_t groups = std::clamp<int64_t>(args[6]->integer, 0, x.size(1));

@@ -110,6 +110,20 @@ PlanBuilder around(std::span<const std::byte> payload) {
   return b;
 }
 
+/// That program's bytes, with what they need while they are loaded.
+struct EngineProgram {
+  Weights weights;
+  std::vector<std::byte> payload = make_payload(weights), bytes = around(payload).bytes();
+  EngineBackend backend;
+
+  Result<std::shared_ptr<Program>> load() const {
+    LoadOptions options = runtime::testing::test_options();
+    options.threads = 2;
+    options.delegates = {&backend};
+    return runtime::load_program(nullptr, bytes, "test.pte", options);
+  }
+};
+
 /// kCalls calls with images of a thread's own; what the buffer holds at the end.
 std::vector<float> run_session(Program& program, uint32_t seed) {
   auto method = program.load_method("forward");
@@ -124,15 +138,8 @@ std::vector<float> run_session(Program& program, uint32_t seed) {
 }
 
 TEST(EngineThreads, TwoSessionsOfOneProgram) {
-  const Weights weights;
-  const std::vector<std::byte> payload = make_payload(weights);
-  PlanBuilder b = around(payload);
-  const std::vector<std::byte> bytes = b.bytes();
-  const EngineBackend backend;
-  LoadOptions options = runtime::testing::test_options();
-  options.threads = 2;
-  options.delegates = {&backend};
-  auto program = runtime::load_program(nullptr, bytes, "test.pte", options);
+  const EngineProgram engine;
+  auto program = engine.load();
   ASSERT_TRUE(program.ok()) << program.status().message();
   const std::array<std::vector<float>, 2> expected = {run_session(**program, 100), run_session(**program, 900)};
   ASSERT_EQ(expected[0].size(), 2u * 96u);
@@ -153,20 +160,13 @@ TEST(EngineThreads, TwoSessionsOfOneProgram) {
 uint32_t vector_control() { return _mm_getcsr() & ~0x3fu; }
 
 TEST(EngineThreads, TheCallersFlushStateIsLeftAlone) {
-  const Weights weights;
-  const std::vector<std::byte> payload = make_payload(weights);
-  PlanBuilder b = around(payload);
-  const std::vector<std::byte> bytes = b.bytes();
-  const EngineBackend backend;
-  LoadOptions options = runtime::testing::test_options();
-  options.threads = 2;
-  options.delegates = {&backend};
+  const EngineProgram engine;
   constexpr uint32_t kFlushToZero = 0x8000, kSubnormalsAreZero = 0x0040;
   const uint32_t before = _mm_getcsr();
   for (const uint32_t state : {0u, kFlushToZero, kFlushToZero | kSubnormalsAreZero}) {
     const uint32_t wanted = (before & ~(kFlushToZero | kSubnormalsAreZero | 0x3fu)) | state;
     _mm_setcsr(wanted);
-    auto program = runtime::load_program(nullptr, bytes, "test.pte", options);
+    auto program = engine.load();
     const bool loaded = program.ok();
     if (loaded) run_session(**program, 100);
     const uint32_t after = vector_control();

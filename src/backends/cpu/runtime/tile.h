@@ -1,5 +1,5 @@
 // Register-blocked inner loops of the CPU engine in float: products of unpacked rows with packed weight panels, and depthwise sums. Chosen
-// once for the processor (Highway: AVX2, AVX-512). Called by product.cpp and depthwise.cpp only.
+// once for the processor (Highway: AVX2, AVX-512). Called by product.cpp, conv.cpp, winograd.cpp and quantized_linear.cpp.
 #pragma once
 
 #include <cstdint>
