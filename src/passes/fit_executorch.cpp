@@ -61,7 +61,7 @@ class Fitter {
 
   Result<Rewrite> operator()(Builder& b, NodeId id, std::vector<ValueId>& made) {
     if (!graph_[id].op->known || graph_[id].outputs.empty() || !graph_[id].regions.empty()) return Rewrite::kKeep;
-    if (give_empty(b, id, made) || sum_doubles(b, id, made) || to_complex(b, id, made) || round_minuend(b, id, made)) return Rewrite::kReplace;
+    if (give_empty(b, id, made) || multiply_nothing(b, id, made) || sum_doubles(b, id, made) || to_complex(b, id, made) || round_minuend(b, id, made)) return Rewrite::kReplace;
     if (fit_complex(b, id, made)) return Rewrite::kReplace;
     const std::string op = graph_[id].op->name;
     std::vector<Arg> args = graph_[id].args;
@@ -104,6 +104,24 @@ class Fitter {
     }
     const std::vector<ValueId> outputs = node.outputs;
     for (const ValueId out : outputs) made.push_back(b.op("aten::full", {graph_[out].type.sizes, Expr(0), graph_[out].type.dtype}));
+    return true;
+  }
+
+  /// A product over an inner dim without elements is zeros. The official mm and bmm leave the result's bytes as they are.
+  bool multiply_nothing(Builder& b, NodeId id, std::vector<ValueId>& made) {
+    const std::string name = graph_[id].op->name;
+    if (name != "aten::mm" && name != "aten::bmm") return false;
+    const std::vector<Arg> args = graph_[id].args;
+    const ir::TensorType out = graph_[graph_[id].outputs[0]].type;
+    const Expr inner = graph_[std::get<ValueId>(args[0])].type.sizes.back();
+    const bool empty_too = std::find(out.sizes.begin(), out.sizes.end(), inner) != out.sizes.end();
+    if (ir::bounds(inner).min > 0 || empty_too || is_complex(out.dtype)) return false;
+    if (inner.is_const()) {
+      made.push_back(b.op("aten::full", {out.sizes, Expr(0), out.dtype}));
+      return true;
+    }
+    const ValueId count = b.op("aten::full", {std::vector<Expr>{Expr(1)}, inner, DType::kInt64});
+    made.push_back(b.op("aten::masked_fill.Scalar", {b.op(name, args), b.op("aten::eq.Scalar", {count, Expr(0)}), Expr(0)}));
     return true;
   }
 

@@ -87,3 +87,45 @@ def test_inputs_of_another_layout_are_told(tmp_path):
         said = pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", "--profile", "executorch").stderr
         assert ("input 'x' was exported in another layout" in said) == told, said
         assert "another layout" not in pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte").stderr
+
+
+PRODUCTS = {
+    "mm": (lambda a, b: a @ b, ("m", "k"), ("k", "n")),
+    "vector": (lambda a, b: a @ b, ("m", "k"), ("k",)),
+    "bmm": (lambda a, b: a @ b, ("b", "m", "k"), ("b", "k", "n")),
+    "whole numbers": (lambda a, b: a.int() @ b.int(), ("b", "m", "k"), ("b", "k", "n")),
+    "addmm": (lambda a, b: torch.addmm(torch.ones(5), a, b, beta=2), ("m", "k"), ("k", "n")),
+    "baddbmm": (lambda a, b: torch.baddbmm(torch.ones(2, 3, 5), a, b, beta=2), ("b", "m", "k"), ("b", "k", "n")),
+    "linear": (lambda a, b: F.linear(a, b.mT), ("b", "m", "k"), ("k", "n")),
+    "attention": (lambda q, k: F.scaled_dot_product_attention(q, k, k), ("b", "m", "n"), ("b", "k", "n")),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_over_nothing(tmp_path, name):
+    """The official mm and bmm leave their result as it was if the inner dim is empty: a call with elements comes first."""
+    call, *dims = PRODUCTS[name]
+
+    class Net(nn.Module):
+        def forward(self, a, b):
+            return call(a, b)
+
+    torch.manual_seed(0)
+    sizes = {"b": 2, "m": 3, "n": 5}
+    calls = [tuple(torch.randn([{**sizes, "k": k}[d] for d in operand]) for operand in dims) for k in (4, 0, 2)]
+    k = Dim("k", min=0, max=8)
+    program = compiled(Net(), calls[0], tmp_path, dynamic_shapes=tuple({d: k for d, dim in enumerate(operand) if dim == "k"} or None for operand in dims))
+    for args, official, ours in zip(calls, run_official(program, calls), run_here(program, calls, tmp_path)):
+        equal(official, [Net()(*args)])
+        equal(ours, [Net()(*args)])
+
+
+def test_product_over_nothing_is_known_at_compile_time(tmp_path):
+    class Net(nn.Module):
+        def forward(self, x):
+            none = x[:, :0]
+            return none @ none.mT
+
+    program = compiled(Net(), (torch.randn(3, 4),), tmp_path)
+    assert "aten::mm" not in pteron("inspect", program).stdout
+    equal(run_official(program, [(torch.randn(3, 4),)])[0], [torch.zeros(3, 3)])
