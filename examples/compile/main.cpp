@@ -13,14 +13,18 @@ int main(int argc, char** argv) {
   pteron::CompileSettings settings;
   settings.methods = {{"forward", argc > 1 ? argv[1] : "model.pt2"}};
   settings.backends = {"cpu"};
-  const auto compiled = pteron::compile_to_memory(settings);
+  const auto edge = pteron::export_program(settings);
+  if (!edge.ok()) return fail(edge.status());
+  const auto compiled = edge->finalize();
   if (!compiled.ok()) return fail(compiled.status());
-  const auto program = pteron::Program::load(compiled->bytes);
+  const auto file = compiled->bytes();
+  if (!file.ok()) return fail(file.status());
+  const auto program = pteron::Program::load(file->bytes);
   if (!program.ok()) return fail(program.status());
   const auto method = (*program)->load_method("forward");
   if (!method.ok()) return fail(method.status());
-  std::printf("%zu inputs, %zu outputs, %zu bytes\n", (*method)->input_count(), (*method)->output_count(), compiled->bytes.size());
+  std::printf("%zu inputs, %zu outputs, %zu bytes\n", (*method)->input_count(), (*method)->output_count(), file->bytes.size());
   if (argc < 3) return 0;
-  const auto written = pteron::compile_to_file(settings, argv[2]);
+  const auto written = compiled->write(argv[2]);
   return written.ok() ? 0 : fail(written.status());
 }

@@ -1,10 +1,12 @@
-// Compiling torch.export archives (.pt2) to programs (.pte) from C++. In a library of its own, libpteron-compiler (target pteron::compiler): programs
-// that only run models need libpteron alone. See examples/compile.
+// Compiling torch.export archives (.pt2) to programs (.pte, weights beside them in a .ptd if wanted) from C++, in three steps: export_program,
+// EdgeProgram::finalize, CompiledProgram::write; or all at once: save. In a library of its own, libpteron-compiler (target pteron::compiler):
+// programs that only run models need libpteron alone. See examples/compile and docs/weights-files.md.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -47,21 +49,52 @@ struct CompileSizeBound {
   int64_t max = 0;                 ///< at most 2^31 - 1
 };
 
+/// A setting of one backend. Every backend whose data may lie outside knows "data_name": the name of the data file for its data alone.
+struct CompileSpec {
+  std::string backend;
+  std::string method = {};             ///< empty: all methods
+  std::string key;
+  std::vector<std::byte> value;
+};
+
+/// An operator ("aten::mm") or a node, by name, that a backend must not take; the next one is asked.
+struct CompileExclusion {
+  std::string backend = {};            ///< empty: the first
+  std::string name;
+  bool is_node = false;
+};
+
+/// What is decided before memory is planned.
 struct CompileSettings {
   std::vector<CompileMethod> methods = {};     ///< at least one; names differ
   std::vector<CompileConstant> constants = {};
   std::vector<std::string> shared_states = {};     ///< buffers, by name, that are the same memory in all methods that have them
   CompileProfile profile = CompileProfile::kPteron;
   std::vector<std::string> backends = {};        ///< in order of preference; empty: "cpu" (none with kExecutorch); "portable": kernels alone
+  std::vector<CompileSpec> specs = {};           ///< of those backends
+  std::vector<CompileExclusion> exclusions = {}; ///< from those backends
   CompilePrecision precision = CompilePrecision::kFloat32;
   bool allow_random = false;                   ///< compile operators that draw random numbers; they are not PyTorch's (LoadOptions::seed)
   bool strict = false;                         ///< refuse a program of which some node stays outside the backends
   std::vector<std::string> kernel_libraries = {};  ///< shared libraries with own operators (pteron/ops.h)
-  uint64_t alignment_bytes = 64;               ///< of planned buffers and weights: a power of two from 16 to 4096
   std::vector<CompileSizeBound> size_bounds = {};
-  bool sync = true;                            ///< compile_to_file: wait until the file is on the disk
+  bool external_weights = false;               ///< weights go to a data file: those of the program and those of every backend
+  /// Its name, without folder and ".ptd": ASCII letters, digits, '.', '-', '_', at most 200 characters (docs/weights-files.md has all rules).
+  /// nullopt: the stem of the program's path in save(), of the first archive's path in export_program().
+  std::optional<std::string> data_name = {};
   int threads = 0;                             ///< for folding constants; <= 0: all CPUs of the process
-  LogSink* log = nullptr;                      ///< gets warnings; must outlive the call
+  LogSink* log = nullptr;                      ///< gets warnings; must outlive the program
+};
+
+/// How memory is planned and files are laid out.
+struct FinalizeSettings {
+  uint64_t alignment_bytes = 64;               ///< of planned buffers and weights: a power of two from 16 to 4096
+};
+
+/// How files are written.
+struct WriteSettings {
+  bool sync = true;                            ///< wait until the files are on the disk
+  bool force = false;                          ///< replace a data file that is another program's, or nobody's
 };
 
 /// What was compiled.
@@ -76,26 +109,90 @@ struct CompileSummary {
   std::vector<std::string> operators;          ///< kernels that the program needs at load, sorted
   std::vector<std::string> backends;           ///< ids of delegates that the program needs at load, sorted
   uint64_t weight_bytes = 0;
-  uint64_t file_bytes = 0;
+  uint64_t external_bytes = 0;                 ///< of these, in the data file
 };
 
-/// A program in memory, for Program::load.
+/// What one backend took of one method.
+struct BackendClaim {
+  std::string method;
+  std::string backend;
+  uint32_t nodes = 0;
+  uint32_t groups = 0;                         ///< delegate calls that these nodes became
+};
+
+/// A file in memory.
 /// Owns: `owner` keeps `bytes` alive.
-struct CompiledProgram {
+struct FileInMemory {
+  std::string name;                            ///< of a data file: "model.ptd"; empty for programs
   std::shared_ptr<const void> owner;
   std::span<const std::byte> bytes;
-  CompileSummary summary;
 };
 
-/// Compiles to a file, which appears complete or not at all; an older file of that name stays if the compilation fails.
-/// Errors: kInvalidInput (settings; the output is an input), kNotFound (no such archive), kInvalidFile (a damaged one, or of another version),
-///         kUnsupported (lists every operator that cannot run, with its first source line; a backend that does not exist), kIo, kOutOfMemory.
-/// Threads: independent calls may run at once.
-/// Example: compile_to_file({.methods = {{"forward", "model.pt2"}}}, "model.pte");
-Result<CompileSummary> compile_to_file(const CompileSettings& settings, const std::string& path);
+/// Files that were written.
+struct WrittenFiles {
+  uint64_t program_bytes = 0;
+  std::vector<std::string> data_paths;         ///< absolute; what LoadOptions::data_files takes
+  uint64_t data_bytes = 0;
+};
 
-/// The same into memory.
-/// Errors: as above, without kIo for the output.
-Result<CompiledProgram> compile_to_memory(const CompileSettings& settings);
+/// A program whose every byte is known.
+/// Owns:    what it is made of; weights stay in the mapped archives until they are written.
+/// Threads: const members may be called from several threads at once.
+class CompiledProgram {
+ public:
+  const CompileSummary& summary() const;
+  /// The program, for Program::load. Errors: kOutOfMemory, those of weights that are made on demand.
+  Result<FileInMemory> bytes() const;
+  /// Its data files (one or none), for LoadOptions::data_in_memory.
+  Result<std::vector<FileInMemory>> data_files() const;
+  /// Writes the data file and then the program, each complete or not at all.
+  /// Errors: kInvalidInput (the path of an archive or with the name of a data file; a data file there that is another program's or nobody's, see
+  ///         WriteSettings::force), kIo, kOutOfMemory.
+  Result<WrittenFiles> write(const std::string& path, const WriteSettings& settings = {}) const;
+
+  struct State;  ///< for the library's own use
+  explicit CompiledProgram(std::shared_ptr<const State> state) : state_(std::move(state)) {}
+
+ private:
+  std::shared_ptr<const State> state_;
+};
+
+/// A program after all passes, with what the backends took already compiled; memory is not planned.
+/// Threads: const members may be called from several threads at once.
+class EdgeProgram {
+ public:
+  std::vector<std::string> methods() const;
+  /// The program in text form (src/ir/README.md); delegated groups are single nodes.
+  std::string text() const;
+  /// By method, then in the order of the backends.
+  std::vector<BackendClaim> claims() const;
+  /// Plans memory and lays out the files. May be called again with other settings.
+  /// Errors: kInvalidInput (settings), kUnsupported (a dim without an upper bound), kOutOfMemory.
+  Result<CompiledProgram> finalize(const FinalizeSettings& settings = {}) const;
+
+  struct State;  ///< for the library's own use
+  explicit EdgeProgram(std::shared_ptr<const State> state) : state_(std::move(state)) {}
+
+ private:
+  std::shared_ptr<const State> state_;
+};
+
+/// Imports the methods, runs all passes and lets the backends take and compile their groups. The archives are only read.
+/// Errors: kInvalidInput (settings; all of them are checked before anything is read), kNotFound (no such archive), kInvalidFile (a damaged one, or
+///         of another version), kUnsupported (lists every operator that cannot run, with its first source line; a backend that does not exist), kIo,
+///         kOutOfMemory.
+/// Threads: independent calls may run at once.
+Result<EdgeProgram> export_program(const CompileSettings& settings);
+
+/// What was saved.
+struct SavedProgram {
+  CompileSummary summary;
+  WrittenFiles files;
+};
+
+/// export_program, finalize and write with the same bytes as those three; an older file of that name stays if any of them fails.
+/// Errors: those of all three.
+/// Example: save({.methods = {{"forward", "model.pt2"}}}, "model.pte");
+Result<SavedProgram> save(const CompileSettings& settings, const std::string& path, const FinalizeSettings& finalize = {}, const WriteSettings& write = {});
 
 }  // namespace pteron

@@ -30,6 +30,9 @@ class NamedData {
  public:
   virtual ~NamedData() = default;
   virtual std::optional<std::span<const std::byte>> find(std::string_view key) const = 0;
+  /// That the bytes of a key from find() are those the program was compiled with; to be called before the first use, when they are read anyway.
+  /// Errors: kInvalidFile (a data file that was changed).
+  virtual Status verify(std::string_view /*key*/) const { return ok_status(); }
   /// A hint: bytes from find() that are hardly read again, since the backend has its own form of them. They stay valid.
   virtual void release(std::span<const std::byte> /*bytes*/) const {}
 };

@@ -77,7 +77,11 @@ struct MethodInfo {
 
 /// How to load a program.
 struct LoadOptions {
-  std::vector<std::string> data_files;             ///< .ptd files with external constants and named data
+  /// Data files (.ptd) with weights. If none is given here nor below, those that the program names are looked for beside it.
+  std::vector<std::string> data_files;
+  std::vector<std::span<const std::byte>> data_in_memory;  ///< the same in memory; must outlive the program
+  std::vector<int> data_fds;                       ///< the same from open descriptors, which may be closed after loading
+  bool verify_data = false;                        ///< hash every byte of data files at load; else only what backends read to load
   bool map = true;                                 ///< map files; false reads them into memory (files that others may change)
   int threads = 0;                                 ///< size of the program's own pool; <= 0: all CPUs of the process, 1: no pool
   ThreadPool* pool = nullptr;                      ///< the caller's pool instead; must outlive the program
@@ -99,7 +103,7 @@ class Method;
 class Program : public std::enable_shared_from_this<Program> {
  public:
   /// Maps (or reads) and verifies a file.
-  /// Errors: kNotFound (no such file), kInvalidFile, kUnsupported (a feature of the file), kIo, kOutOfMemory.
+  /// Errors: kNotFound (no such file), kInvalidFile (also of a data file), kIncompatible (two data files with one key), kUnsupported (a feature of the file), kIo, kOutOfMemory.
   static Result<std::shared_ptr<Program>> load(const std::string& path, const LoadOptions& options = {});
   /// The same from memory. Owns: borrows `bytes`, which must outlive the program and everything made from it.
   static Result<std::shared_ptr<Program>> load(std::span<const std::byte> bytes, const LoadOptions& options = {});
@@ -116,7 +120,7 @@ class Program : public std::enable_shared_from_this<Program> {
   Result<MethodInfo> method_info(std::string_view name) const;
   /// Allocates memory, finds all kernels and loads all delegates.
   /// Errors: kNotFound (method, or a key of a data file), kUnsupported (names every operator and delegate that is missing), kInvalidFile,
-  ///         kIncompatible (a data file of another program), kUnavailable, kOutOfMemory.
+  ///         kIncompatible (a data file of another program; all files that were tried are named), kUnavailable, kOutOfMemory.
   Result<std::unique_ptr<Method>> load_method(std::string_view name);
   /// The same, in one session with `peer`: the buffers that the file shares between methods (compile --share-state) are those of `peer`.
   /// Methods of one session are used by one thread at a time. Errors: as above; kInvalidInput (`peer` belongs to another program).

@@ -15,12 +15,12 @@ std::string layout_text(const format::DataEntry& entry) {
   return entry.layout ? str_cat(dtype_name(entry.layout->dtype), " ", shape_text(entry.layout->sizes)) : std::string("bytes");
 }
 
-void print_json(const FileBytes& file, const format::DataFileView& view, const std::optional<std::string>& manifest, bool verified) {
+void print_json(const FileBytes& file, const format::DataFileView& view, const std::optional<format::Manifest>& manifest, bool verified) {
   JsonWriter json;
   json.begin_object();
   json.field("kind", "ptd");
   json.field("file_bytes", file.bytes().size());
-  if (manifest) json.field("manifest", *manifest);
+  if (manifest) json.field("manifest", manifest->hash);
   json.field("payloads_verified", manifest.has_value() && verified);
   json.key("entries");
   json.begin_array();
@@ -55,7 +55,7 @@ Result<int> inspect_data(const std::string& path, const FileBytes& file, const A
     return 0;
   }
   std::printf("%s: %zu bytes, %zu entries, %s\n", path.c_str(), file.bytes().size(), view->entries().size(),
-              *manifest ? str_cat("manifest ", **manifest, verify ? ", payloads verified" : "").c_str() : "no manifest");
+              *manifest ? str_cat("manifest ", (*manifest)->hash, verify ? ", payloads verified" : "").c_str() : "no manifest");
   for (const format::DataEntry& entry : view->entries()) {
     std::printf("  %s: %s, %zu bytes\n", std::string(entry.key).c_str(), layout_text(entry).c_str(), entry.bytes.size());
   }

@@ -11,7 +11,7 @@ namespace pteron::cli {
 
 std::string Arguments::value(std::string_view name, std::string_view missing) const {
   const auto found = options_.find(std::string(name));
-  return found == options_.end() ? std::string(missing) : found->second.back();
+  return found == options_.end() || found->second.empty() ? std::string(missing) : found->second.back();
 }
 
 std::vector<std::string> Arguments::list(std::string_view name) const {
@@ -81,6 +81,30 @@ std::string value_problem(const Option& option, const std::string& value) {
   return {};
 }
 
+/// Takes "--name" and "--name=value" of kMaybe options out of the words, since CLI11 would take the next word as the value.
+std::vector<std::string> take_maybe_options(const Verb& verb, std::span<const std::string> words, Arguments* arguments) {
+  std::vector<std::string> rest;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word == "--") {
+      rest.insert(rest.end(), words.begin() + static_cast<ptrdiff_t>(i), words.end());
+      break;
+    }
+    const auto option = std::ranges::find_if(verb.options, [&](const Option& o) {
+      if (o.kind != OptionKind::kMaybe || !word.starts_with("--") || !std::string_view(word).substr(2).starts_with(o.name)) return false;
+      return word.size() == o.name.size() + 2 || word[o.name.size() + 2] == '=';
+    });
+    if (option == verb.options.end()) {
+      rest.push_back(word);
+    } else if (word.size() == option->name.size() + 2) {
+      arguments->add_bare(std::string(option->name));
+    } else {
+      arguments->add(std::string(option->name), word.substr(option->name.size() + 3));
+    }
+  }
+  return rest;
+}
+
 }  // namespace
 
 std::span<const Option> common_options() { return kCommon; }
@@ -112,6 +136,10 @@ bool parse_arguments(const Verb& verb, std::span<const std::string> words, Argum
   for (const Option& o : kCommon) slots.push_back({&o, false, {}});
   for (Slot& slot : slots) {
     const std::string name = (slot.option->short_name.empty() ? "" : "-" + std::string(slot.option->short_name) + ",") + "--" + std::string(slot.option->name);
+    if (slot.option->kind == OptionKind::kMaybe) {
+      app.add_flag(name, slot.flag, std::string(slot.option->help))->type_name(std::string(slot.option->value));  // for the help: its words are taken below
+      continue;
+    }
     if (slot.option->kind == OptionKind::kFlag) {
       app.add_flag(name, slot.flag, std::string(slot.option->help));
       continue;
@@ -121,7 +149,8 @@ bool parse_arguments(const Verb& verb, std::span<const std::string> words, Argum
     added->multi_option_policy(slot.option->kind == OptionKind::kList ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::Throw);
   }
   try {
-    std::vector<std::string> reversed(words.rbegin(), words.rend());  // CLI11 takes them from the back
+    std::vector<std::string> reversed = take_maybe_options(verb, words, arguments);
+    std::ranges::reverse(reversed);  // CLI11 takes them from the back
     app.parse(reversed);
   } catch (const CLI::CallForHelp&) {
     std::string options = app.help();

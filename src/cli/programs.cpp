@@ -14,6 +14,7 @@ LoadOptions load_options(const Arguments& arguments) {
   LoadOptions load;
   load.data_files = arguments.list("data");
   load.map = !arguments.flag("no-map");
+  load.verify_data = arguments.flag("verify-data");
   load.kernel_libraries = arguments.list("kernels");
   load.seed = arguments.count("seed", 0);
   load.delegates.push_back(&null::backend());

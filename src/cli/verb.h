@@ -19,6 +19,7 @@ enum class OptionKind : unsigned char {
   kList,    ///< --inputs FILE, repeatable
   kCount,   ///< --threads N: as kValue, a whole number from 0 on
   kReal,    ///< --rtol X: as kValue, a number from 0 on
+  kMaybe,   ///< --external-weights or --external-weights=NAME, at most once
 };
 
 struct Option {
@@ -34,7 +35,7 @@ class Arguments {
  public:
   bool flag(std::string_view name) const { return options_.contains(std::string(name)); }
   bool has(std::string_view name) const { return flag(name); }
-  /// The value of an option, or `missing`.
+  /// The value of an option, or `missing`; a kMaybe option without one has an empty list().
   std::string value(std::string_view name, std::string_view missing = {}) const;
   std::vector<std::string> list(std::string_view name) const;
   /// The value of a kCount option, or `missing`.
@@ -43,6 +44,7 @@ class Arguments {
   double real(std::string_view name, double missing) const;
   std::span<const std::string> positionals() const { return positionals_; }
 
+  void add_bare(std::string name) { options_[std::move(name)]; }
   void add(std::string name, std::string value) { options_[std::move(name)].push_back(std::move(value)); }
   void add_positional(std::string value) { positionals_.push_back(std::move(value)); }
 

@@ -1,9 +1,12 @@
-// The compiler as a library: .pt2 archives in, a .pte out. pipeline.cpp is the main path, top to bottom.
-// Called by the command line tool, by the Python module and by tests.
+// The compiler as a library: .pt2 archives in, a .pte (and a .ptd with weights) out, in three steps: export_program, finalize, write.
+// pipeline.cpp is the first, finalize.cpp the others. Called by the facade, the command line tool and tests.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,7 +16,10 @@
 #include "base/log.h"
 #include "base/op_library.h"
 #include "emit/emit.h"
+#include "format/data_file.h"
 #include "format/program.h"
+#include "ir/graph.h"
+#include "ir/guard.h"
 #include "ir/op.h"
 #include "partition/partition.h"
 #include "pteron/status.h"
@@ -44,6 +50,21 @@ struct ConstantMethod {
   std::vector<format::ValueSpec> values;  ///< ints, floats, bools, strings
 };
 
+/// A compile spec: a setting of one backend, for one method or for all.
+struct BackendSpec {
+  std::string backend;           ///< name
+  std::string method;            ///< empty: all
+  std::string key;
+  std::vector<std::byte> value;
+};
+
+/// What a backend must not take; the next backend is asked.
+struct Exclusion {
+  std::string backend;   ///< name; empty: the first of the program's
+  std::string name;      ///< of an operator ("aten::mm", "mm", "aten::add.Tensor"), or of a node
+  bool is_node = false;
+};
+
 enum class VerifyLevel : uint8_t { kOff, kPhase, kEach };
 
 struct CompileOptions {
@@ -52,8 +73,12 @@ struct CompileOptions {
   std::vector<std::string> shared_states;  ///< buffers, by name, that are one and the same in all methods that have them
   Profile profile = Profile::kPteron;
   std::vector<SizeBound> size_bounds;      ///< a call that exceeds one fails
-  uint64_t alignment_bytes = 64;           ///< of planned buffers, constants and named data
   std::vector<const backends::Backend*> backends;  ///< in order of preference; empty: all nodes run on the kernels of the profile
+  std::vector<BackendSpec> specs;          ///< of those backends
+  std::vector<Exclusion> exclusions;       ///< from those backends
+  /// Name of the data file, without ".ptd", that takes the weights: those of the program itself and those of every backend. A backend's spec
+  /// kDataNameSpec moves its data alone. nullopt: the weights stay in the program.
+  std::optional<std::string> external_weights;
   bool bf16 = false;                       ///< backends may round operands of products and convolutions to bfloat16
   bool allow_random = false;               ///< operators that draw random numbers are compiled; their numbers are not PyTorch's
   bool strict = false;                     ///< kUnsupported if some node stays outside the backends
@@ -104,14 +129,65 @@ struct CompileReport {
   std::vector<std::string> delegates;        ///< backend ids the file needs at load, sorted
   std::vector<std::string> operators;   ///< kernels the file needs at load, sorted
   size_t weight_bytes = 0;              ///< constants written
+  size_t external_bytes = 0;            ///< of these, in the data file
+};
+
+/// A program between export and finalize: the backends have compiled what they took, memory is not planned.
+/// Owns:    everything it refers to; archives stay mapped while weights lie in them.
+struct EdgeProgram {
+  ir::Program program;
+  ir::Guards guards;
+  /// A compiled group and whether its data goes outside.
+  struct Group {
+    backends::CompiledGroup compiled;
+    bool external = false;
+  };
+  std::vector<Group> groups;     ///< by the index argument of their delegate nodes
+  std::string data_name;         ///< of the data file; empty: none was asked for
+  bool external_constants = false;
+  CompileReport report;
+  bool stopped = false;          ///< at CompileOptions::stop_after: not for finalize()
+};
+
+struct FinalizeOptions {
+  uint64_t alignment_bytes = 64;           ///< of planned buffers, constants and named data
+};
+
+/// A program whose every byte is known.
+/// Owns:    its own tables; borrows weights and payloads of the EdgeProgram, which must outlive it unchanged.
+struct FinishedProgram {
+  format::ProgramSpec program;
+  format::DataFileSpec data;       ///< empty: no data file
+  std::string data_name;           ///< without ".ptd"; empty: no data file
+  uint64_t data_bytes = 0;         ///< of the data file
+  std::string manifest_hash;       ///< of the data file
+  uint64_t alignment_bytes = 64;
+  Buffer facts;                    ///< pteron.meta, which `program` borrows
+  CompileReport report;
 };
 
 /// Names of all phases in order.
 std::vector<std::string_view> phase_names();
 
-/// Compiles the methods and writes the program to `sink` (nothing is written if it fails or stops early).
-/// Errors: those of import, passes and emit, with the phase or pass in front; kUnsupported lists every operator that cannot run.
+/// The data file that the options ask for (empty: none), checked without reading anything.
+/// Errors: kInvalidInput (a name that breaks the rules of format/data_name.h; two different ones, with both; a backend that keeps its data in the
+///         program; a spec of a backend or method that there is not, or that the backend does not know).
+Result<std::string> data_file_name(const CompileOptions& options);
+
+/// Imports the methods, runs all passes and lets the backends take and compile their groups.
+/// Errors: data_file_name()'s; those of import and passes, with the phase or pass in front; kUnsupported lists every operator that cannot run.
 /// Threads: independent calls may run at once if their environments are distinct or only read.
+Result<std::unique_ptr<EdgeProgram>> export_program(const CompileOptions& options, const Environment& environment);
+
+/// Plans memory and lays out the files. May be called several times with different settings.
+/// Errors: those of emit; kInvalidInput (two methods of one name).
+Result<FinishedProgram> finalize(const EdgeProgram& edge, const CompileOptions& options, const Environment& environment, const FinalizeOptions& settings);
+
+/// Write the files; each call writes the same bytes. Errors: the sink's, those of weights that are made on demand.
+Status write_data(const FinishedProgram& finished, ByteSink& sink);
+Status write_program(const FinishedProgram& finished, ByteSink& sink);
+
+/// All three for callers that need the program's dumps, or stop early, and no files (`sink` gets the program if it comes that far).
 Result<CompileReport> compile(const CompileOptions& options, const Environment& environment, ByteSink& sink);
 
 }  // namespace pteron::compiler

@@ -1,35 +1,26 @@
-// The main path, top to bottom: every phase of a compilation in order.
-#include <sys/resource.h>
-
+// The main path, top to bottom: every phase of a compilation up to what the backends take. finalize.cpp goes on from there.
 #include <algorithm>
-#include <chrono>
 #include <iterator>
 #include <set>
 
 #include "base/mapped_file.h"
 #include "base/str_cat.h"
 #include "compiler/compile.h"
+#include "compiler/exclusion.h"
+#include "compiler/phase_clock.h"
 #include "compiler/profile.h"
+#include "compiler/specs.h"
 #include "compiler/user_ops.h"
-#include "format/meta.h"
-#include "format/program.h"
 #include "import/import.h"
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "passes/registry.h"
-#include "pteron/version.h"
 
 namespace pteron::compiler {
 
 namespace {
 
 constexpr std::string_view kPhases[] = {"import", "resolve", "functionalize", "decompose", "optimize", "partition", "emit", "write"};
-
-uint64_t peak_resident_bytes() {
-  struct rusage usage;
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
-}
 
 /// Runs passes over all methods; knows what is disabled, dumped and verified, and keeps the time of the running phase.
 class Driver {
@@ -57,9 +48,7 @@ class Driver {
   Status finish(std::string_view name, bool* stop) {
     if (options_.verify != VerifyLevel::kOff && name != kPhases[0]) PTERON_TRY(verify(name));  // the importer has verified its graph
     if (listed(options_.dump_after, name)) dump(name);
-    const auto now = std::chrono::steady_clock::now();
-    report_.phases.push_back({std::string(name), std::chrono::duration<double>(now - begin_).count(), peak_resident_bytes()});
-    begin_ = now;
+    report_.phases.push_back(clock_.lap(name));
     *stop = options_.stop_after == name;
     return *stop && options_.observe ? options_.observe(program_) : ok_status();
   }
@@ -84,7 +73,7 @@ class Driver {
   ir::Program& program_;
   CompileReport& report_;
   ir::Dialect dialect_ = ir::Dialect::kImported;
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  PhaseClock clock_;
 };
 
 Status import_methods(const CompileOptions& options, const ir::Catalog& catalog, ir::Program& program, ir::Guards& guards) {
@@ -168,14 +157,6 @@ void share_constant(std::string_view name, ir::Graph& graph) {
   }
 }
 
-std::vector<std::string> operators_of(const format::ProgramSpec& program) {
-  std::set<std::string> names;
-  for (const format::PlanSpec& plan : program.plans) {
-    for (const format::OperatorSpec& op : plan.operators) names.insert(op.overload.empty() ? op.name : str_cat(op.name, ".", op.overload));
-  }
-  return {names.begin(), names.end()};
-}
-
 Status check_all_taken(const MethodPartition& part) {
   if (part.report.nodes_outside == 0) return ok_status();
   std::string text = str_cat("method ", part.method, ": no backend takes ", part.report.nodes_outside, part.report.nodes_outside == 1 ? " node:" : " nodes:");
@@ -186,43 +167,29 @@ Status check_all_taken(const MethodPartition& part) {
   return Status(Code::kUnsupported, text);
 }
 
-/// Groups that backends took and compiled.
-Result<std::vector<backends::CompiledGroup>> compile_groups(const CompileOptions& options, const ir::Catalog& catalog, ir::Program& program, CompileReport& report) {
-  std::vector<backends::CompiledGroup> compiled;
-  if (options.backends.empty()) return compiled;
+/// Lets the backends take and compile their groups.
+Status compile_groups(const CompileOptions& options, const ir::Catalog& catalog, EdgeProgram& edge) {
+  if (options.backends.empty() && options.exclusions.empty()) return ok_status();
+  std::vector<std::unique_ptr<backends::Backend>> fronts;
+  PTERON_ASSIGN(const std::vector<const backends::Backend*> asked, exclude(options, edge.program, fronts));
   emit::ExternalKeys keys;
-  for (const auto& method : program.methods) {
-    report.partitions.push_back({method->name, {}, {}});
+  for (const auto& method : edge.program.methods) {
+    edge.report.partitions.push_back({method->name, {}, {}});
+    MethodPartition& part = edge.report.partitions.back();
     PTERON_ASSIGN(const std::vector<partition::Group> groups,
-                  partition::partition(*method, options.backends, static_cast<uint32_t>(compiled.size()), &report.partitions.back().report));
-    if (options.strict) PTERON_TRY(check_all_taken(report.partitions.back()));
+                  partition::partition(*method, asked, static_cast<uint32_t>(edge.groups.size()), &part.report));
+    if (options.strict) PTERON_TRY(check_all_taken(part));
     for (const partition::Group& group : groups) {
-      auto made = group.backend->compile(*group.method, {&catalog, options.alignment_bytes, &keys, options.bf16});
-      if (!made.ok()) return std::move(made).status().with_context(str_cat("method ", method->name, ": backend ", group.backend->name()));
-      report.partitions.back().groups.push_back({std::string(group.backend->name()), made->payload.size(), made->memory_bytes, made->lower_bound_bytes, std::move(made->kernels)});
-      compiled.push_back(std::move(made).value());
+      const std::string_view backend = group.backend->name();
+      const std::vector<format::CompileSpec> specs = specs_for(options, backend, method->name);
+      const bool external = is_data_external(options, backend, method->name);
+      auto made = group.backend->compile(*group.method, {&catalog, &keys, options.bf16, external, specs});
+      if (!made.ok()) return std::move(made).status().with_context(str_cat("method ", method->name, ": backend ", backend));
+      part.groups.push_back({std::string(backend), made->payload.size(), made->memory_bytes, made->lower_bound_bytes, std::move(made->kernels)});
+      edge.groups.push_back({std::move(made).value(), external});
     }
   }
-  return compiled;
-}
-
-std::vector<std::string> delegate_ids(const std::vector<backends::CompiledGroup>& groups) {
-  std::set<std::string> ids;
-  for (const backends::CompiledGroup& group : groups) ids.insert(group.id);
-  return {ids.begin(), ids.end()};
-}
-
-/// Payloads become the first blobs of the program, their weights named data that is stored once.
-void add_groups(std::vector<backends::CompiledGroup>& groups, format::ProgramSpec& program) {
-  for (const backends::CompiledGroup& group : groups) program.blobs.push_back({format::Payload::borrow(group.payload.span()), 0, 0});
-  std::set<std::string> keys;
-  for (backends::CompiledGroup& group : groups) {
-    for (backends::NamedBlob& blob : group.data) {
-      if (!keys.insert(blob.key).second) continue;
-      program.blobs.push_back({std::move(blob.payload), 0, 0});
-      program.named_data.push_back({std::move(blob.key), static_cast<uint32_t>(program.blobs.size() - 1)});
-    }
-  }
+  return ok_status();
 }
 
 /// A shared buffer that a method only reads is a state there as well: another method writes it.
@@ -236,70 +203,44 @@ void share_states(const std::vector<std::string>& names, ir::Program& program) {
   }
 }
 
-/// The same methods as the official exporter's constant methods: values and nothing else.
-Status add_constant_methods(const CompileOptions& options, emit::Emitted& emitted) {
-  for (const ConstantMethod& constant : options.constants) {
-    const bool taken = std::any_of(emitted.program.plans.begin(), emitted.program.plans.end(), [&](const auto& plan) { return plan.name == constant.name; });
-    if (taken) return Status(Code::kInvalidInput, str_cat("two methods named '", constant.name, "'"));
-    format::PlanSpec plan;
-    plan.name = constant.name;
-    format::MethodMeta meta;
-    meta.name = constant.name;
-    for (const format::ValueSpec& value : constant.values) {
-      plan.outputs.push_back(static_cast<int32_t>(plan.values.size()));
-      plan.values.push_back(value);
-      format::PortMeta port;
-      port.name = constant.values.size() == 1 ? "value" : str_cat("value_", meta.outputs.size());
-      port.kind = std::holds_alternative<int64_t>(value)  ? format::PortKind::kInt
-                  : std::holds_alternative<double>(value) ? format::PortKind::kFloat
-                  : std::holds_alternative<bool>(value)   ? format::PortKind::kBool
-                                                          : format::PortKind::kString;
-      meta.outputs.push_back(std::move(port));
-    }
-    emitted.program.plans.push_back(std::move(plan));
-    emitted.meta.methods.push_back(std::move(meta));
-  }
-  return ok_status();
-}
-
 }  // namespace
 
 std::vector<std::string_view> phase_names() { return {std::begin(kPhases), std::end(kPhases)}; }
 
-Result<CompileReport> compile(const CompileOptions& options, const Environment& environment, ByteSink& sink) {
-  CompileReport report;
-  ir::Program program;
+namespace {
+
+/// The phases up to the backends' groups; edge.stopped says whether one of them was the last.
+Status export_into(const CompileOptions& options, const Environment& environment, EdgeProgram& edge) {
+  PTERON_ASSIGN(edge.data_name, data_file_name(options));
+  edge.external_constants = options.external_weights.has_value();
+  ir::Program& program = edge.program;
   passes::PassContext context;
   context.catalog = environment.catalog;
   context.evaluator = environment.evaluator;
   context.allow_random = options.allow_random;
-  context.has_kernel = [&](std::string_view kernel) {
-    if (emit::is_control_flow(kernel)) return true;
-    return options.profile == Profile::kExecutorch ? executorch_has_kernel(kernel) : environment.has_kernel(kernel);
-  };
+  context.has_kernel = kernels_of(options, environment);
   context.keep_narrow = options.profile == Profile::kPteron;
   if (options.profile == Profile::kExecutorch) context.avoid = executorch_avoids;
-  Driver driver(options, context, program, report);
-  bool stop = false;
+  Driver driver(options, context, program, edge.report);
+  bool& stop = edge.stopped;
 
-  ir::Guards guards;
-  PTERON_TRY(import_methods(options, *environment.catalog, program, guards));
+  PTERON_TRY(import_methods(options, *environment.catalog, program, edge.guards));
   PTERON_TRY(check_user_shapes(program, environment.libraries));
   PTERON_TRY(driver.finish("import", &stop));
-  if (stop) return report;
+  if (stop) return ok_status();
 
   PTERON_TRY(driver.pass("inline_wrappers"));
   PTERON_TRY(driver.pass("batch_vmap"));
   PTERON_TRY(driver.pass("resolve"));
   PTERON_TRY(driver.finish("resolve", &stop));
-  if (stop) return report;
+  if (stop) return ok_status();
 
   PTERON_TRY(driver.pass("functionalize"));
   share_states(options.shared_states, program);
   PTERON_TRY(driver.pass("dce"));
   driver.enter(ir::Dialect::kFunctional);
   PTERON_TRY(driver.finish("functionalize", &stop));
-  if (stop) return report;
+  if (stop) return ok_status();
 
   PTERON_TRY(driver.pass("fold_conv_bn"));
   // The official kernels are fewer than ours: what is constant is computed here, before and after operators fall apart.
@@ -315,7 +256,7 @@ Result<CompileReport> compile(const CompileOptions& options, const Environment& 
   PTERON_TRY(bound_sizes(options, program));
   driver.enter(ir::Dialect::kProfile);
   PTERON_TRY(driver.finish("decompose", &stop));
-  if (stop) return report;
+  if (stop) return ok_status();
 
   PTERON_TRY(driver.pass("remove_noops"));
   PTERON_TRY(driver.pass("fold_casts_views"));
@@ -324,30 +265,18 @@ Result<CompileReport> compile(const CompileOptions& options, const Environment& 
   PTERON_TRY(driver.pass("merge_constants"));
   PTERON_TRY(driver.pass("dce"));
   PTERON_TRY(driver.finish("optimize", &stop));
-  if (stop) return report;
+  if (stop) return ok_status();
 
-  PTERON_ASSIGN(std::vector<backends::CompiledGroup> groups, compile_groups(options, *environment.catalog, program, report));
-  PTERON_TRY(driver.finish("partition", &stop));
-  if (stop) return report;
+  PTERON_TRY(compile_groups(options, *environment.catalog, edge));
+  return driver.finish("partition", &stop);
+}
 
-  std::vector<format::DelegateSpec> delegates;
-  for (const backends::CompiledGroup& group : groups) delegates.push_back({group.id, 0, group.specs});
-  report.delegates = delegate_ids(groups);
-  PTERON_ASSIGN(emit::Emitted emitted, emit::emit_program(program, {options.profile, options.alignment_bytes, delegates, false, options.shared_states, context.has_kernel, environment.catalog,
-                                                                       nullptr, &guards}));
-  add_groups(groups, emitted.program);
-  PTERON_TRY(add_constant_methods(options, emitted));
-  report.methods = std::move(emitted.reports);
-  report.operators = operators_of(emitted.program);
-  for (const format::Payload& constant : emitted.program.constants) report.weight_bytes += constant.size_bytes;
-  for (const format::NamedDataSpec& data : emitted.program.named_data) report.weight_bytes += emitted.program.blobs[data.blob].payload.size_bytes;
-  PTERON_TRY(driver.finish("emit", &stop));
-  if (stop) return report;
+}  // namespace
 
-  PTERON_ASSIGN(const Buffer facts, emit::add_meta(emitted, options.profile, PTERON_VERSION_TEXT));
-  PTERON_TRY(format::write_program(emitted.program, {options.alignment_bytes}, sink));
-  PTERON_TRY(driver.finish("write", &stop));
-  return report;
+Result<std::unique_ptr<EdgeProgram>> export_program(const CompileOptions& options, const Environment& environment) {
+  auto edge = std::make_unique<EdgeProgram>();
+  PTERON_TRY(export_into(options, environment, *edge));
+  return edge;
 }
 
 }  // namespace pteron::compiler

@@ -159,4 +159,11 @@ Status check_executorch_limits(const ir::Program& program) {
   return Status(Code::kUnsupported, str_cat("unsupported in the executorch profile:", problems));
 }
 
+std::function<bool(std::string_view kernel)> kernels_of(const CompileOptions& options, const Environment& environment) {
+  const bool executorch = options.profile == Profile::kExecutorch;
+  return [executorch, own = environment.has_kernel](std::string_view kernel) {
+    return emit::is_control_flow(kernel) || (executorch ? executorch_has_kernel(kernel) : own(kernel));
+  };
+}
+
 }  // namespace pteron::compiler

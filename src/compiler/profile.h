@@ -1,10 +1,12 @@
 // What a file for the official runtime 1.5.1 may use. Read by pipeline.cpp.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "compiler/compile.h"
 #include "ir/graph.h"
 #include "pteron/status.h"
 
@@ -29,5 +31,8 @@ std::vector<FormLimit> executorch_limits();
 
 /// Errors: kUnsupported naming every node in a form that an official kernel refuses at run time.
 Status check_executorch_limits(const ir::Program& program);
+
+/// Kernels that programs of the profile may call.
+std::function<bool(std::string_view kernel)> kernels_of(const CompileOptions& options, const Environment& environment);
 
 }  // namespace pteron::compiler

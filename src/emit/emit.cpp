@@ -114,12 +114,12 @@ Result<Emitted> emit_methods(const ir::Program& program, std::span<const ir::Met
   return out;
 }
 
-Result<Buffer> add_meta(Emitted& emitted, Profile profile, std::string_view compiler_version) {
-  emitted.meta.compiler_version = compiler_version;
-  emitted.meta.profile = profile == Profile::kExecutorch ? "executorch" : "pteron";
-  PTERON_ASSIGN(Buffer bytes, format::write_meta(emitted.meta));
-  emitted.program.blobs.push_back({format::Payload::borrow(bytes.span()), 0, 0});
-  emitted.program.named_data.push_back({std::string(format::kMetaKey), static_cast<uint32_t>(emitted.program.blobs.size() - 1)});
+Result<Buffer> add_meta(format::ProgramMeta& meta, Profile profile, std::string_view compiler_version, format::ProgramSpec& program) {
+  meta.compiler_version = compiler_version;
+  meta.profile = profile == Profile::kExecutorch ? "executorch" : "pteron";
+  PTERON_ASSIGN(Buffer bytes, format::write_meta(meta));
+  program.blobs.push_back({format::Payload::borrow(bytes.span()), 0, 0});
+  program.named_data.push_back({std::string(format::kMetaKey), static_cast<uint32_t>(program.blobs.size() - 1)});
   return bytes;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "format/data_file.h"
 #include "format/meta.h"
 #include "format/program.h"
 #include "ir/graph.h"
@@ -45,11 +46,16 @@ struct EmitOptions {
   std::function<bool(std::string_view kernel)> has_kernel = {};  ///< kernels that the profile's runtime has; null: no check
   const ir::Catalog* catalog = nullptr;  ///< views of the scatter operators; null: their results are never computed in place
   ExternalKeys* external_keys = nullptr; ///< of a payload; null: keys are made anew
+  /// Weights stay outside: parameters and buffers of any size, other constants from kExternalWeightBytes on. Those of a program keep their names
+  /// and their memory format, those of a payload have keys made of their bytes.
+  bool external_weights = false;
   const ir::Guards* guards = nullptr;    ///< what calls are checked for beside ranges of sizes; may be null
 };
 
-/// Smaller constants of a payload stay inside it.
+/// Smaller constants stay inside payloads.
 inline constexpr size_t kExternalBytes = 1024;
+/// Smaller constants that are no parameters or buffers stay inside programs and payloads whose weights are outside.
+inline constexpr size_t kExternalWeightBytes = 64;
 
 /// The operator of a delegated group: tensors it reads, run-time numbers that its sizes need, its index in EmitOptions::delegates, and pairs
 /// (position among the tensors, position among the results) of results that are new values of a tensor and take its memory.
@@ -66,10 +72,11 @@ struct MethodReport {
   size_t constant_bytes = 0;        ///< weights that the method uses
 };
 
-/// A constant of a payload that the program around stores.
+/// A constant that is stored elsewhere: one of a payload by the program around, one of a program in a data file.
 struct ExternalConstant {
   std::string key;
-  format::Payload payload;          ///< row-major; borrows the constant's bytes, or those of `made`
+  format::DataLayout layout;
+  format::Payload payload;          ///< dense in the layout's dim order; borrows the constant's bytes, or those of `made`
   std::shared_ptr<const Buffer> made;  ///< bytes that the compiler computed
 };
 
@@ -99,7 +106,7 @@ Result<Emitted> emit_program(const ir::Program& program, const EmitOptions& opti
 /// The same for some methods, which need not be among the program's.
 Result<Emitted> emit_methods(const ir::Program& program, std::span<const ir::Method* const> methods, const EmitOptions& options);
 
-/// Stores the facts about the methods as named data of the program. The program borrows the returned bytes.
-Result<Buffer> add_meta(Emitted& emitted, Profile profile, std::string_view compiler_version);
+/// Stores the facts as named data of the program, which borrows the returned bytes.
+Result<Buffer> add_meta(format::ProgramMeta& meta, Profile profile, std::string_view compiler_version, format::ProgramSpec& program);
 
 }  // namespace pteron::emit

@@ -109,6 +109,7 @@ Result<std::string> ConstantPool::external_key(ir::ConstantId id) {
   std::vector<uint8_t> order(c.sizes.size());
   std::iota(order.begin(), order.end(), uint8_t{0});
   ExternalConstant constant;
+  constant.layout = {c.dtype, c.sizes, {}};
   PTERON_ASSIGN(constant.payload, payload(id, order));
   listed_.insert(id.index);
   if (found != keys_.keys.end()) {
@@ -126,6 +127,26 @@ Result<std::string> ConstantPool::external_key(ir::ConstantId id) {
   std::string key = constant.key;
   keys_.keys.emplace(id.index, key);
   external.push_back(std::move(constant));
+  return key;
+}
+
+Result<std::string> ConstantPool::external_name(ir::ConstantId id, const std::vector<uint8_t>& dim_order) {
+  const auto found = names_.find(id.index);
+  if (found != names_.end()) return found->second;
+  const ir::Constant& c = program_[id];
+  ExternalConstant constant;
+  PTERON_ASSIGN(constant.payload, payload(id, dim_order));
+  const bool row_major = std::ranges::is_sorted(dim_order);
+  constant.layout = {c.dtype, c.sizes, row_major ? std::vector<uint8_t>() : dim_order};
+  const bool is_free = c.origin != ir::Constant::Origin::kFolded && !c.name.empty() && !c.name.starts_with("pteron") && c.name.find('\n') == std::string::npos && !taken_.contains(c.name);
+  constant.key = c.name;
+  if (!is_free) {
+    PTERON_ASSIGN(constant.key, format::weight_key(c.dtype, c.sizes, constant.payload));
+    for (size_t d = 0; !row_major && d < dim_order.size(); ++d) str_append(constant.key, d == 0 ? "." : "", static_cast<int>(dim_order[d]));
+  }
+  names_.emplace(id.index, constant.key);
+  std::string key = constant.key;
+  if (taken_.insert(key).second) external.push_back(std::move(constant));
   return key;
 }
 
@@ -198,17 +219,24 @@ Result<Placement> MethodEmitter::new_planned(const TensorType& type, std::string
   return whole(root, value, type, dim_order);
 }
 
+bool MethodEmitter::is_external(const ir::Constant& constant) const {
+  if (!options_.is_payload && !options_.external_weights) return false;
+  if (constant.size_bytes() >= (options_.external_weights ? kExternalWeightBytes : kExternalBytes)) return true;
+  const bool is_weight = constant.origin == ir::Constant::Origin::kParameter || constant.origin == ir::Constant::Origin::kBuffer;
+  return options_.external_weights && is_weight && constant.size_bytes() > 0;
+}
+
 Result<Placement> MethodEmitter::place_constant(ir::ConstantId id) {
   const auto found = constant_places_.find(id.index);
   if (found != constant_places_.end()) return found->second;
   const ir::Constant& c = program_[id];
   TensorType type{c.dtype, {c.sizes.begin(), c.sizes.end()}, {c.strides.begin(), c.strides.end()}, {}};
   std::vector<uint8_t> dim_order;
-  const bool external = options_.is_payload && c.size_bytes() >= kExternalBytes;
-  if (external) type = ir::contiguous_type(c.dtype, std::move(type.sizes));
+  const bool external = is_external(c);
+  if (external && options_.is_payload) type = ir::contiguous_type(c.dtype, std::move(type.sizes));
   PTERON_ASSIGN(format::TensorSpec spec, tensor_spec(type, c.name, &dim_order));
   if (external) {
-    PTERON_ASSIGN(spec.external_name, pool_.external_key(id));
+    PTERON_ASSIGN(spec.external_name, options_.is_payload ? pool_.external_key(id) : pool_.external_name(id, dim_order));
   } else {
     PTERON_ASSIGN(spec.data_index, pool_.constant(id, dim_order));
   }

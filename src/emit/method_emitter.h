@@ -29,6 +29,8 @@ class ConstantPool {
   Result<uint32_t> initial_state(ir::ConstantId id);
   /// Key of a constant that the program around stores (row-major).
   Result<std::string> external_key(ir::ConstantId id);
+  /// Name of a constant that a data file stores in `dim_order`: its own, or one made of its bytes if it has none or another constant has it.
+  Result<std::string> external_name(ir::ConstantId id, const std::vector<uint8_t>& dim_order);
 
   std::vector<ExternalConstant> external;
   std::vector<format::Payload> constants;
@@ -41,6 +43,8 @@ class ConstantPool {
   ExternalKeys& keys_;
   std::map<std::pair<uint32_t, std::vector<uint8_t>>, uint32_t> constant_index_;
   std::set<uint32_t> listed_;  // constants in `external`
+  std::map<uint32_t, std::string> names_;  // of constants in data files
+  std::set<std::string> taken_;            // those names
 };
 
 /// Memory that one or several tensor values live in.
@@ -161,6 +165,8 @@ class MethodEmitter {
   Result<int32_t> tensor_value(const ir::Graph& graph, ir::ValueId id);
   Result<Placement> new_planned(const ir::TensorType& type, std::string_view what);
   Result<format::TensorSpec> tensor_spec(const ir::TensorType& type, std::string_view what, std::vector<uint8_t>* dim_order);
+  /// True if the bytes are stored elsewhere.
+  bool is_external(const ir::Constant& constant) const;
   Result<Placement> place_constant(ir::ConstantId id);
   Placement whole(uint32_t root, int32_t value, const ir::TensorType& type, const std::vector<uint8_t>& dim_order);
   /// A value index for `layout` in the root of `base`: an alias with a shifted offset, or a view_strided call. Nothing if the profile

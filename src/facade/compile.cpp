@@ -1,13 +1,28 @@
-// The public compile API: settings are checked, the pipeline runs, its report becomes the summary.
+// The public compile API: settings are checked, then each step is the compiler's own; its report becomes the summary.
 #include "pteron/compile.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/str_cat.h"
+#include "facade/save.h"
 #include "facade/toolchain.h"
+#include "format/data_name.h"
+#include "ir/text.h"
 
 namespace pteron {
+
+struct EdgeProgram::State {
+  facade::Toolchain toolchain;
+  compiler::CompileOptions options;
+  std::unique_ptr<compiler::EdgeProgram> edge;
+};
+
+struct CompiledProgram::State {
+  std::shared_ptr<const EdgeProgram::State> edge;  // shared: weights and payloads are its
+  compiler::FinishedProgram finished;
+  CompileSummary summary;
+};
 
 namespace {
 
@@ -28,7 +43,8 @@ Status check(const CompileSettings& settings) {
   const bool has_default = settings.backends.empty() && settings.profile == CompileProfile::kPteron;
   if (settings.strict && !wants_backend && !has_default) return invalid("strict expects a backend that takes all nodes, found none");
   if (settings.precision != CompilePrecision::kFloat32 && !wants_backend && !has_default) return invalid("precision kBf16 expects a backend that computes in it, found none");
-  return facade::check_alignment(settings.alignment_bytes);
+  if (settings.data_name.has_value() && !settings.external_weights) return invalid(str_cat("a data_name ('", *settings.data_name, "') expects external_weights"));
+  return ok_status();
 }
 
 compiler::ConstantMethod constant_method(const CompileConstant& constant) {
@@ -37,51 +53,121 @@ compiler::ConstantMethod constant_method(const CompileConstant& constant) {
   return made;
 }
 
-Result<CompileSummary> compile_into(const CompileSettings& settings, ByteSink& sink) {
-  PTERON_TRY(check(settings));
+Result<compiler::CompileOptions> read_settings(const CompileSettings& settings, const facade::Toolchain& toolchain) {
   compiler::CompileOptions options;
   for (const CompileMethod& method : settings.methods) options.methods.push_back({method.name, method.archive});
   for (const CompileConstant& constant : settings.constants) options.constants.push_back(constant_method(constant));
   for (const CompileSizeBound& bound : settings.size_bounds) options.size_bounds.push_back({bound.size, bound.max});
+  for (const CompileSpec& spec : settings.specs) options.specs.push_back({spec.backend, spec.method, spec.key, spec.value});
+  for (const CompileExclusion& exclusion : settings.exclusions) options.exclusions.push_back({exclusion.backend, exclusion.name, exclusion.is_node});
+  if (settings.external_weights) {
+    options.external_weights = settings.data_name;
+    if (!settings.data_name.has_value()) {
+      PTERON_ASSIGN(options.external_weights, facade::default_data_name(settings.methods[0].archive));
+    }
+  }
   options.shared_states = settings.shared_states;
   options.profile = settings.profile == CompileProfile::kExecutorch ? compiler::Profile::kExecutorch : compiler::Profile::kPteron;
-  options.alignment_bytes = settings.alignment_bytes;
   options.strict = settings.strict;
   options.bf16 = settings.precision == CompilePrecision::kBf16;
   options.allow_random = settings.allow_random;
   options.log = settings.log;
-  PTERON_ASSIGN(const facade::Toolchain toolchain, facade::Toolchain::create(settings.kernel_libraries, settings.threads));
   PTERON_ASSIGN(options.backends, toolchain.backends(settings.backends.empty() ? facade::default_backends(options.profile) : settings.backends));
-  PTERON_ASSIGN(compiler::CompileReport report, compiler::compile(options, toolchain.environment(), sink));
+  return options;
+}
+
+CompileSummary summary_of(const compiler::CompileReport& report) {
   CompileSummary summary;
   for (const auto& method : report.methods) summary.methods.push_back({method.name, method.arena_bytes, method.lower_bound_bytes, method.instruction_count});
-  summary.operators = std::move(report.operators);
-  summary.backends = std::move(report.delegates);
+  summary.operators = report.operators;
+  summary.backends = report.delegates;
   summary.weight_bytes = report.weight_bytes;
+  summary.external_bytes = report.external_bytes;
   return summary;
+}
+
+/// A file in memory, written by `write`.
+template <typename Write>
+Result<FileInMemory> in_memory(std::string name, Write&& write) {
+  const auto sink = std::make_shared<MemorySink>();  // shared: becomes the file's owner
+  PTERON_TRY(write(*sink));
+  return FileInMemory{std::move(name), sink, sink->bytes()};
 }
 
 }  // namespace
 
-Result<CompileSummary> compile_to_file(const CompileSettings& settings, const std::string& path) {
+const CompileSummary& CompiledProgram::summary() const { return state_->summary; }
+
+Result<FileInMemory> CompiledProgram::bytes() const {
+  return in_memory({}, [&](ByteSink& sink) { return compiler::write_program(state_->finished, sink); });
+}
+
+Result<std::vector<FileInMemory>> CompiledProgram::data_files() const {
+  std::vector<FileInMemory> files;
+  if (state_->finished.data_name.empty()) return files;
+  PTERON_ASSIGN(FileInMemory file, in_memory(str_cat(state_->finished.data_name, ".ptd"), [&](ByteSink& sink) { return compiler::write_data(state_->finished, sink); }));
+  files.push_back(std::move(file));
+  return files;
+}
+
+Result<WrittenFiles> CompiledProgram::write(const std::string& path, const WriteSettings& settings) const {
+  const compiler::CompileOptions& options = state_->edge->options;
+  PTERON_TRY(facade::check_save_path(path, options));
+  PTERON_ASSIGN(const facade::SavedFiles saved, facade::save_files(state_->finished, {path, settings.sync, settings.force, options.log}));
+  WrittenFiles written{saved.program_bytes, {}, saved.data_bytes};
+  if (!saved.data_path.empty()) written.data_paths.push_back(saved.data_path);
+  return written;
+}
+
+std::vector<std::string> EdgeProgram::methods() const {
+  std::vector<std::string> names;
+  for (const auto& method : state_->edge->program.methods) names.push_back(method->name);
+  return names;
+}
+
+std::string EdgeProgram::text() const { return ir::print(state_->edge->program); }
+
+std::vector<BackendClaim> EdgeProgram::claims() const {
+  std::vector<BackendClaim> claims;
+  for (const auto& part : state_->edge->report.partitions) {
+    for (const auto& share : part.report.shares) claims.push_back({part.method, share.backend, share.nodes, share.groups});
+  }
+  return claims;
+}
+
+Result<CompiledProgram> EdgeProgram::finalize(const FinalizeSettings& settings) const {
+  PTERON_TRY(facade::check_alignment(settings.alignment_bytes));
+  auto state = std::make_shared<CompiledProgram::State>();  // shared: programs are copied
+  state->edge = state_;
+  PTERON_ASSIGN(state->finished, compiler::finalize(*state_->edge, state_->options, state_->toolchain.environment(), {settings.alignment_bytes}));
+  state->summary = summary_of(state->finished.report);
+  return CompiledProgram(std::move(state));
+}
+
+Result<EdgeProgram> export_program(const CompileSettings& settings) {
+  PTERON_TRY(check(settings));
+  auto state = std::make_shared<EdgeProgram::State>();  // shared: with the finished programs
+  PTERON_ASSIGN(state->toolchain, facade::Toolchain::create(settings.kernel_libraries, settings.threads));
+  PTERON_ASSIGN(state->options, read_settings(settings, state->toolchain));
+  PTERON_ASSIGN(state->edge, compiler::export_program(state->options, state->toolchain.environment()));
+  return EdgeProgram(std::move(state));
+}
+
+Result<SavedProgram> save(const CompileSettings& settings, const std::string& path, const FinalizeSettings& finalize, const WriteSettings& write) {
+  PTERON_TRY(format::check_program_path(path));
+  PTERON_TRY(facade::check_alignment(finalize.alignment_bytes));
   for (const CompileMethod& method : settings.methods) {
     if (facade::same_file(method.archive, path)) return invalid(str_cat("the output ", path, " is the input ", method.archive));
   }
-  facade::LazyFile file(path);
-  PTERON_ASSIGN(CompileSummary summary, compile_into(settings, file));
-  PTERON_TRY(file.commit(settings.sync));
-  summary.file_bytes = file.size();
-  return summary;
-}
-
-Result<CompiledProgram> compile_to_memory(const CompileSettings& settings) {
-  const auto sink = std::make_shared<MemorySink>();  // shared: becomes the program's owner
-  CompiledProgram program;
-  PTERON_ASSIGN(program.summary, compile_into(settings, *sink));
-  program.bytes = sink->bytes();
-  program.summary.file_bytes = program.bytes.size();
-  program.owner = sink;
-  return program;
+  CompileSettings named = settings;
+  if (named.external_weights && !named.data_name.has_value()) {
+    PTERON_ASSIGN(named.data_name, facade::default_data_name(path));
+  }
+  PTERON_ASSIGN(const EdgeProgram edge, export_program(named));
+  PTERON_ASSIGN(const CompiledProgram program, edge.finalize(finalize));
+  SavedProgram saved{program.summary(), {}};
+  PTERON_ASSIGN(saved.files, program.write(path, write));
+  return saved;
 }
 
 }  // namespace pteron

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,8 +23,21 @@ CompileSettings settings_for(const char* name) {
   return settings;
 }
 
-void expect_refused(const CompileSettings& settings, Code code, std::string_view text) {
-  const auto made = compile_to_memory(settings);
+/// A program in memory and what it was made of.
+struct Made {
+  CompiledProgram program;
+  FileInMemory file;
+};
+
+Result<Made> make(const CompileSettings& settings, const FinalizeSettings& finalize = {}) {
+  PTERON_ASSIGN(const EdgeProgram edge, export_program(settings));
+  PTERON_ASSIGN(CompiledProgram program, edge.finalize(finalize));
+  PTERON_ASSIGN(FileInMemory file, program.bytes());
+  return Made{std::move(program), std::move(file)};
+}
+
+void expect_refused(const CompileSettings& settings, Code code, std::string_view text, const FinalizeSettings& finalize = {}) {
+  const auto made = make(settings, finalize);
   ASSERT_FALSE(made.ok()) << text;
   EXPECT_EQ(made.status().code(), code) << made.status().message();
   EXPECT_NE(made.status().message().find(text), std::string_view::npos) << made.status().message();
@@ -62,9 +77,7 @@ TEST(Facade, WrongSettingsAreNamed) {
   settings.methods[0].name.clear();
   expect_refused(settings, Code::kInvalidInput, "without a name");
   for (const uint64_t alignment : {0, 8, 48, 8192}) {
-    settings = settings_for("mlp_float32");
-    settings.alignment_bytes = alignment;
-    expect_refused(settings, Code::kInvalidInput, "power of two from 16 to 4096");
+    expect_refused(settings_for("mlp_float32"), Code::kInvalidInput, "power of two from 16 to 4096", {alignment});
   }
   settings = settings_for("mlp_float32");
   settings.backends = {"cpu", "abacus"};
@@ -100,13 +113,15 @@ TEST(Facade, ProgramsRunOnBothEngines) {
     CompileSettings settings = settings_for("mlp_float32");
     settings.backends = backends;
     settings.constants = {{"get_size", {256, "text", true, 0.5}}};
-    const auto made = compile_to_memory(settings);
+    const auto made = make(settings);
     ASSERT_TRUE(made.ok()) << made.status().message();
-    EXPECT_EQ(made->summary.file_bytes, made->bytes.size());
-    EXPECT_EQ(made->summary.methods[0].name, "forward");
-    EXPECT_GT(made->summary.weight_bytes, 0u);
-    EXPECT_EQ(made->summary.backends.empty(), !backends.empty() && backends[0] == "portable");
-    const auto program = Program::load(made->bytes);
+    const CompileSummary& summary = made->program.summary();
+    EXPECT_EQ(summary.methods[0].name, "forward");
+    EXPECT_GT(summary.weight_bytes, 0u);
+    EXPECT_EQ(summary.external_bytes, 0u);
+    EXPECT_TRUE(made->program.data_files()->empty());
+    EXPECT_EQ(summary.backends.empty(), !backends.empty() && backends[0] == "portable");
+    const auto program = Program::load(made->file.bytes);
     ASSERT_TRUE(program.ok()) << program.status().message();
     ASSERT_TRUE((*program)->load_method("forward").ok());
     const auto constant = (*program)->load_method("get_size");
@@ -122,22 +137,106 @@ TEST(Facade, ProgramsRunOnBothEngines) {
 TEST(Facade, FilesAppearCompleteOrNotAtAll) {
   const Scratch scratch;
   const std::string path = scratch.path + "/model.pte";
-  EXPECT_FALSE(compile_to_file(settings_for("file_unknown_operator"), path).ok());
+  EXPECT_FALSE(save(settings_for("file_unknown_operator"), path).ok());
   EXPECT_TRUE(scratch.names().empty());
-  const auto made = compile_to_file(settings_for("mlp_float32"), path);
+  const auto made = save(settings_for("mlp_float32"), path);
   ASSERT_TRUE(made.ok()) << made.status().message();
   EXPECT_EQ(scratch.names(), std::vector<std::string>{"model.pte"});
-  const auto in_memory = compile_to_memory(settings_for("mlp_float32"));
+  const auto in_memory = make(settings_for("mlp_float32"));
   ASSERT_TRUE(in_memory.ok());
-  EXPECT_EQ(made->file_bytes, in_memory->bytes.size());
-  EXPECT_FALSE(compile_to_file(settings_for("file_cut_half"), path).ok());
+  EXPECT_EQ(made->files.program_bytes, in_memory->file.bytes.size());
+  EXPECT_FALSE(save(settings_for("file_cut_half"), path).ok());
   EXPECT_TRUE(Program::load(path).ok());  // the older file stays
   CompileSettings own;
   own.methods = {{"forward", path}};
-  const auto overwrites = compile_to_file(own, path);
+  const auto overwrites = save(own, path);
   ASSERT_FALSE(overwrites.ok());
   EXPECT_EQ(overwrites.status().code(), Code::kInvalidInput);
   EXPECT_EQ(scratch.names(), std::vector<std::string>{"model.pte"});
+}
+
+std::vector<std::byte> content(const std::string& path) {
+  std::vector<std::byte> bytes;
+  std::FILE* file = std::fopen(path.c_str(), "rb");
+  if (file == nullptr) return bytes;
+  std::byte part[4096];
+  for (size_t n = 0; (n = std::fread(part, 1, sizeof part, file)) > 0;) bytes.insert(bytes.end(), part, part + n);
+  std::fclose(file);
+  return bytes;
+}
+
+bool same_bytes(std::span<const std::byte> a, std::span<const std::byte> b) { return std::equal(a.begin(), a.end(), b.begin(), b.end()); }
+
+TEST(Facade, SaveIsExportFinalizeAndWrite) {
+  CompileSettings both = settings_for("mlp_float32");
+  both.methods.push_back({"dynamic", sample("dynamic_batch_mlp")});
+  for (CompileSettings settings : {settings_for("mlp_float32"), settings_for("dynamic_batch_mlp"), both}) {
+    for (const char* backend : {"cpu", "portable"}) {
+      for (const bool external : {false, true}) {
+        const Scratch scratch;
+        settings.backends = {backend};
+        settings.external_weights = external;
+        settings.data_name.reset();
+        const auto saved = save(settings, scratch.path + "/a.pte");
+        ASSERT_TRUE(saved.ok()) << saved.status().message();
+        if (external) settings.data_name = "a";
+        const auto edge = export_program(settings);
+        ASSERT_TRUE(edge.ok()) << edge.status().message();
+        EXPECT_EQ(edge->methods().size(), settings.methods.size());
+        EXPECT_EQ(edge->claims().empty(), std::string_view(backend) == "portable");
+        const std::string text = edge->text();
+        const auto wide = edge->finalize({4096});  // settings of one finalize leave the next alone
+        const auto program = edge->finalize();
+        ASSERT_TRUE(wide.ok() && program.ok()) << program.status().message();
+        EXPECT_EQ(edge->text(), text);
+        const auto bytes = program->bytes();
+        ASSERT_TRUE(bytes.ok());
+        EXPECT_TRUE(same_bytes(bytes->bytes, content(scratch.path + "/a.pte")));
+        EXPECT_FALSE(same_bytes(bytes->bytes, wide->bytes()->bytes));
+        const auto data = program->data_files();
+        ASSERT_TRUE(data.ok());
+        EXPECT_EQ(data->size(), external ? 1u : 0u);
+        EXPECT_EQ(saved->files.data_paths.size(), data->size());
+        LoadOptions options;
+        for (const FileInMemory& file : *data) {
+          EXPECT_EQ(file.name, "a.ptd");
+          EXPECT_TRUE(same_bytes(file.bytes, content(scratch.path + "/a.ptd")));
+          options.data_in_memory.push_back(file.bytes);
+        }
+        const auto loaded = Program::load(bytes->bytes, options);
+        ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+        EXPECT_TRUE((*loaded)->load_method(settings.methods[0].name).ok());
+        const auto beside = Program::load(scratch.path + "/a.pte");
+        ASSERT_TRUE(beside.ok() && (*beside)->load_method(settings.methods[0].name).ok());
+        const auto written = program->write(scratch.path + "/a.pte");  // the same program again
+        ASSERT_TRUE(written.ok()) << written.status().message();
+        EXPECT_EQ(written->program_bytes, saved->files.program_bytes);
+      }
+    }
+  }
+}
+
+TEST(Facade, NamesAreCheckedBeforeArchivesAreRead) {
+  CompileSettings settings;
+  settings.methods = {{"forward", "/none/model.pt2"}};
+  settings.data_name = "x";
+  expect_refused(settings, Code::kInvalidInput, "expects external_weights");
+  settings.external_weights = true;
+  settings.data_name = "a/b";
+  expect_refused(settings, Code::kInvalidInput, "names a folder");
+  settings.data_name.reset();
+  settings.methods[0].archive = "/none/my model.pt2";
+  expect_refused(settings, Code::kInvalidInput, "give them one of their own");
+  settings.external_weights = false;
+  settings.specs = {{"cpu", "", "speed", {}}};
+  expect_refused(settings, Code::kInvalidInput, "no compile spec 'speed'");
+  const Scratch scratch;
+  for (const char* name : {"/m.ptd", "/m.Ptd. "}) {
+    const auto saved = save(settings, scratch.path + name);
+    ASSERT_FALSE(saved.ok());
+    EXPECT_NE(saved.status().message().find("(.ptd)"), std::string_view::npos) << saved.status().message();
+  }
+  EXPECT_TRUE(scratch.names().empty());
 }
 
 }  // namespace

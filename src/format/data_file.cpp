@@ -103,22 +103,28 @@ Status check_keys(const DataFileSpec& data) {
   return twice == keys.end() ? ok_status() : refused(str_cat("data ", *twice, " occurs twice"));
 }
 
-}  // namespace
+/// All of a data file but its blobs.
+struct FileLayout {
+  Places places;
+  Buffer part;              ///< header and table: what stands first
+  uint64_t base = 0;        ///< of the blobs
+  uint64_t file_bytes = 0;
+};
 
-Status write_data_file(const DataFileSpec& data, const WriteOptions& options, ByteSink& sink) {
+Result<FileLayout> lay_out(const DataFileSpec& data, const WriteOptions& options) {
   PTERON_TRY(check_keys(data));
-  PTERON_ASSIGN(const Places places, place_blobs(data, options));
+  FileLayout file;
+  PTERON_ASSIGN(file.places, place_blobs(data, options));
   FlatBufferBuilder fbb;
-  PTERON_TRY(build_flatbuffer(fbb, data, places));
+  PTERON_TRY(build_flatbuffer(fbb, data, file.places));
   const std::span<const std::byte> flatbuffer(reinterpret_cast<const std::byte*>(fbb.GetBufferPointer()), fbb.GetSize());
   const uint64_t block = align_up(kDataHeaderBytes, std::max(options.alignment, kFlatbufferAlignment));
   if (flatbuffer.size() > kMaxFlatbufferBytes - block) return refused("the table of a data file must be smaller than 2 GiB");
   const uint64_t part_bytes = block + flatbuffer.size();
-  const uint64_t base = align_up(part_bytes, places.base_alignment);
-  uint64_t file_bytes = 0;
-  if (!checked_add(base, places.total_bytes, &file_bytes)) return refused("the data does not fit a file");
-  PTERON_ASSIGN(Buffer part, Buffer::create_zeroed(part_bytes));
-  const std::span<std::byte> bytes = part.span();
+  file.base = align_up(part_bytes, file.places.base_alignment);
+  if (!checked_add(file.base, file.places.total_bytes, &file.file_bytes)) return refused("the data does not fit a file");
+  PTERON_ASSIGN(file.part, Buffer::create_zeroed(part_bytes));
+  const std::span<std::byte> bytes = file.part.span();
   std::memcpy(bytes.data(), flatbuffer.data(), kPrefixBytes);
   std::memcpy(bytes.data() + kPrefixBytes + block, flatbuffer.data() + kPrefixBytes, flatbuffer.size() - kPrefixBytes);
   write_number<uint32_t>(bytes, 0, read_number<uint32_t>(flatbuffer, 0) + static_cast<uint32_t>(block));
@@ -126,17 +132,30 @@ Status write_data_file(const DataFileSpec& data, const WriteOptions& options, By
   write_number<uint32_t>(bytes, 12, kDataHeaderBytes);
   write_number<uint64_t>(bytes, 16, block);
   write_number<uint64_t>(bytes, 24, flatbuffer.size());
-  write_number<uint64_t>(bytes, 32, base);
-  write_number<uint64_t>(bytes, 40, places.total_bytes);
-  PTERON_TRY(sink.reserve(file_bytes));
-  PTERON_TRY(sink.write(bytes));
-  uint64_t at = part_bytes;
+  write_number<uint64_t>(bytes, 32, file.base);
+  write_number<uint64_t>(bytes, 40, file.places.total_bytes);
+  return file;
+}
+
+}  // namespace
+
+Result<uint64_t> data_file_size(const DataFileSpec& data, const WriteOptions& options) {
+  PTERON_ASSIGN(const FileLayout file, lay_out(data, options));
+  return file.file_bytes;
+}
+
+Status write_data_file(const DataFileSpec& data, const WriteOptions& options, ByteSink& sink) {
+  PTERON_ASSIGN(const FileLayout file, lay_out(data, options));
+  PTERON_TRY(sink.reserve(file.file_bytes));
+  PTERON_TRY(sink.write(file.part.span()));
+  uint64_t at = file.part.size();
   for (size_t i = 0; i < data.blobs.size(); ++i) {
-    PTERON_TRY(write_zeros(base + places.offsets[i] - at, sink));
+    const uint64_t start = file.base + file.places.offsets[i];
+    PTERON_TRY(write_zeros(start - at, sink));
     PTERON_TRY(write_payload(data.blobs[i].payload, sink));
-    at = base + places.offsets[i] + data.blobs[i].payload.size_bytes;
+    at = start + data.blobs[i].payload.size_bytes;
   }
-  return write_zeros(file_bytes - at, sink);
+  return write_zeros(file.file_bytes - at, sink);
 }
 
 /// Walks one file; see ProgramVerifier for the ideas.

@@ -40,6 +40,9 @@ struct DataFileSpec {
   std::vector<DataEntrySpec> entries;
 };
 
+/// Bytes of the file that write_data_file will write. Errors: kInvalidInput, as there.
+Result<uint64_t> data_file_size(const DataFileSpec& data, const WriteOptions& options);
+
 /// Writes a .ptd: equal input gives equal bytes.
 /// Errors: kInvalidInput (an index, size or rank that the format cannot hold), the producers' and the sink's.
 Status write_data_file(const DataFileSpec& data, const WriteOptions& options, ByteSink& sink);
@@ -91,9 +94,16 @@ std::string manifest_key(std::string_view text);
 Result<std::vector<ManifestEntry>> parse_manifest(std::string_view text);
 /// Adds the manifest of all entries as one more entry (makes each payload once to hash it) and returns its hash.
 Result<std::string> add_manifest(DataFileSpec& data);
+/// A manifest that was read.
+struct Manifest {
+  std::string hash;                     ///< of its text
+  std::vector<ManifestEntry> entries;   ///< sorted by key
+  /// Null if there is none of that key.
+  const ManifestEntry* find(std::string_view key) const;
+};
 /// Reads the manifest of a verified file and checks key, lengths and layouts against the file; nullopt if it has none.
 /// verify_bytes: also hash every payload.
 /// Errors: kInvalidFile.
-Result<std::optional<std::string>> check_manifest(const DataFileView& file, bool verify_bytes);
+Result<std::optional<Manifest>> check_manifest(const DataFileView& file, bool verify_bytes);
 
 }  // namespace pteron::format

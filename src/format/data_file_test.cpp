@@ -112,7 +112,10 @@ TEST(Manifest, DescribesTheFileAndFindsDamage) {
   ASSERT_TRUE(view.ok());
   auto checked = check_manifest(*view, true);
   ASSERT_TRUE(checked.ok()) << checked.status().message();
-  EXPECT_EQ(**checked, *hash);
+  EXPECT_EQ((*checked)->hash, *hash);
+  EXPECT_EQ((*checked)->find("none"), nullptr);
+  ASSERT_NE((*checked)->find("w"), nullptr);
+  EXPECT_EQ((*checked)->find("w")->key, "w");
   const DataEntry* manifest = view->find(std::string(kManifestPrefix) + *hash);
   ASSERT_NE(manifest, nullptr);
   const std::string text(reinterpret_cast<const char*>(manifest->bytes.data()), manifest->bytes.size());

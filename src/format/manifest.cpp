@@ -1,6 +1,7 @@
 // The manifest of a data file: text form, parser, making and checking.
 #include <algorithm>
 #include <charconv>
+#include <functional>
 
 #include "base/str_cat.h"
 #include "format/content_hash.h"
@@ -139,19 +140,27 @@ Result<std::string> add_manifest(DataFileSpec& data) {
   return key.substr(kManifestPrefix.size());
 }
 
-Result<std::optional<std::string>> check_manifest(const DataFileView& file, bool verify_bytes) {
+const ManifestEntry* Manifest::find(std::string_view key) const {
+  const auto found = std::ranges::lower_bound(entries, key, {}, &ManifestEntry::key);
+  return found != entries.end() && found->key == key ? &*found : nullptr;
+}
+
+Result<std::optional<Manifest>> check_manifest(const DataFileView& file, bool verify_bytes) {
   const auto found = std::ranges::find_if(file.entries(), [](const DataEntry& entry) { return entry.key.starts_with(kManifestPrefix); });
-  if (found == file.entries().end()) return std::optional<std::string>();
+  if (found == file.entries().end()) return std::optional<Manifest>();
   const std::string_view text(reinterpret_cast<const char*>(found->bytes.data()), found->bytes.size());
   if (manifest_key(text) != found->key) {
     return Status(Code::kInvalidFile, str_cat("the manifest ", found->key, " has other bytes than its name says (damaged?)"));
   }
-  PTERON_ASSIGN(const std::vector<ManifestEntry> entries, parse_manifest(text));
+  PTERON_ASSIGN(std::vector<ManifestEntry> entries, parse_manifest(text));
   for (const ManifestEntry& entry : entries) PTERON_TRY(check_entry(entry, file, verify_bytes));
   if (entries.size() + 1 != file.entries().size()) {
     return Status(Code::kInvalidFile, str_cat("the manifest lists ", entries.size(), " entries, the file has ", file.entries().size() - 1));
   }
-  return std::optional<std::string>(found->key.substr(kManifestPrefix.size()));
+  if (std::ranges::adjacent_find(entries, std::ranges::greater_equal(), &ManifestEntry::key) != entries.end()) {
+    return Status(Code::kInvalidFile, "the manifest is not sorted by key, or names one twice");
+  }
+  return std::optional<Manifest>({std::string(found->key.substr(kManifestPrefix.size())), std::move(entries)});
 }
 
 }  // namespace pteron::format

@@ -17,11 +17,11 @@ const char* version() { return PTERON_VERSION_TEXT; }
 namespace {
 
 Result<std::shared_ptr<Program>> load_with_defaults(std::shared_ptr<FileBytes> file, std::span<const std::byte> bytes, std::string label,
-                                                    LoadOptions options) {
+                                                    LoadOptions options, std::string path = {}) {
   if (options.kernels == nullptr) options.kernels = &ops::portable_kernels();
   const bool has_cpu = std::ranges::any_of(options.delegates, [](const DelegateBackend* d) { return d->id() == cpu::backend().id(); });
   if (!has_cpu) options.delegates.push_back(&cpu::backend());
-  return runtime::load_program(std::move(file), bytes, std::move(label), options);
+  return runtime::load_program(std::move(file), bytes, std::move(label), options, std::move(path));
 }
 
 }  // namespace
@@ -29,7 +29,7 @@ Result<std::shared_ptr<Program>> load_with_defaults(std::shared_ptr<FileBytes> f
 Result<std::shared_ptr<Program>> Program::load(const std::string& path, const LoadOptions& options) {
   PTERON_ASSIGN(auto file, options.map ? FileBytes::map(path) : FileBytes::read(path));
   const std::span<const std::byte> bytes = file->bytes();
-  return load_with_defaults(std::move(file), bytes, path, options);
+  return load_with_defaults(std::move(file), bytes, path, options, path);
 }
 
 Result<std::shared_ptr<Program>> Program::load(std::span<const std::byte> bytes, const LoadOptions& options) {

@@ -1,4 +1,5 @@
 // What pteron.meta and data files add: ranges, equalities and divisibility of sizes, dynamic scalar inputs, external constants.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -248,24 +249,52 @@ TEST(DataFiles, AreRecognisedByTheirManifest) {
   format::DataFileSpec data = data_with(weight, {2}), wrong = data_with(other, {2});
   auto hash = format::add_manifest(data), wrong_hash = format::add_manifest(wrong);
   ASSERT_TRUE(hash.ok() && wrong_hash.ok());
-  const TemporaryFile right_file(written(data)), wrong_file(written(wrong));
+  const auto right_bytes = written(data), wrong_bytes = written(wrong);
+  const TemporaryFile right_file(right_bytes), wrong_file(wrong_bytes);
+  auto changed_bytes = right_bytes;  // one bit of the weight
+  auto longer_bytes = right_bytes;
+  longer_bytes.push_back(std::byte{0});
+  auto view = format::verify_data_file(right_bytes);
+  ASSERT_TRUE(view.ok());
+  changed_bytes[static_cast<size_t>(view->find("weight")->bytes.data() - right_bytes.data())] ^= std::byte{1};
   format::ProgramMeta meta;
-  meta.data_files = {{"model.ptd", 0, *hash}};
+  meta.data_files = {{"model.ptd", right_bytes.size(), *hash}};
   auto bytes = format::write_meta(meta);
   ASSERT_TRUE(bytes.ok());
-  const auto load_with_file = [&](std::vector<std::string> files) {
+  const auto loaded = [&](auto&& set) {
     PlanBuilder b = external_program();
     format::BlobSpec blob;
     blob.payload = format::Payload::borrow(bytes->span());
     b.program.blobs = {blob};
     b.program.named_data = {{std::string(format::kMetaKey), 0}};
     LoadOptions options = test_options();
-    options.data_files = std::move(files);
+    set(options);
     return load_error(b, options);
   };
-  EXPECT_OK(load_with_file({right_file.path}));
-  EXPECT_ERROR(load_with_file({wrong_file.path}), Code::kIncompatible, "needs data file model.ptd with manifest");
-  EXPECT_ERROR(load_with_file({}), Code::kNotFound, "needs its data file model.ptd, which was not given");
+  const auto file = [&](const TemporaryFile& given) { return loaded([&](LoadOptions& o) { o.data_files = {given.path}; }); };
+  const auto memory = [&](std::span<const std::byte> given, bool verify = false) {
+    return loaded([&](LoadOptions& o) {
+      o.data_in_memory = {given};
+      o.verify_data = verify;
+    });
+  };
+  const auto descriptor = [&](const TemporaryFile& given) {
+    const int fd = ::open(given.path.c_str(), O_RDONLY);
+    const Status status = loaded([&](LoadOptions& o) { o.data_fds = {fd}; });
+    ::close(fd);
+    return status;
+  };
+  EXPECT_OK(file(right_file));
+  EXPECT_OK(memory(right_bytes, true));
+  EXPECT_OK(descriptor(right_file));
+  EXPECT_ERROR(file(wrong_file), Code::kIncompatible, wrong_file.path);
+  EXPECT_ERROR(memory(wrong_bytes), Code::kIncompatible, "data file 0 in memory (manifest ");
+  EXPECT_ERROR(descriptor(wrong_file), Code::kIncompatible, "data file from descriptor ");
+  EXPECT_ERROR(loaded([](LoadOptions& o) { o.data_fds = {-1}; }), Code::kIo, "descriptor -1");
+  EXPECT_ERROR(loaded([](LoadOptions&) {}), Code::kNotFound, "needs its data file model.ptd (");
+  EXPECT_ERROR(memory(longer_bytes), Code::kIncompatible, "data file 0 in memory has ");
+  EXPECT_OK(memory(changed_bytes));  // read by kernels only: bytes are hashed on demand
+  EXPECT_ERROR(memory(changed_bytes, true), Code::kInvalidFile, "data weight has other bytes than its manifest says");
 }
 
 /// A counter whose state lies in arena 2, which pteron.meta may share: out = s + x, s = out.

@@ -2,8 +2,11 @@
 #include "runtime/data_map.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/str_cat.h"
+#include "format/content_hash.h"
+#include "format/data_name.h"
 
 namespace pteron::runtime {
 namespace {
@@ -18,22 +21,32 @@ bool same_order(std::span<const uint8_t> stored, std::span<const uint8_t> expect
   return true;
 }
 
+/// The folder of a path as given, and that of the file it links to if another, each with '/' at the end; "" is the current one.
+std::vector<std::string> folders_of(const std::string& path) {
+  const auto folder = [](std::string_view p) { return std::string(p.substr(0, p.find_last_of('/') + 1)); };  // npos + 1 is 0
+  std::vector<std::string> folders = {folder(path)};
+  char* real = ::realpath(path.c_str(), nullptr);
+  char* parent = ::realpath(folders[0].empty() ? "." : folders[0].c_str(), nullptr);
+  if (real != nullptr && parent != nullptr && folder(real) != str_cat(parent, "/")) folders.push_back(folder(real));
+  std::free(real);
+  std::free(parent);
+  return folders;
+}
+
 }  // namespace
 
-Status DataMap::add(const std::string& path, bool map) {
-  File file;
-  file.path = path;
-  PTERON_ASSIGN(file.bytes, map ? FileBytes::map(path) : FileBytes::read(path));
-  Result<format::DataFileView> view = format::verify_data_file(file.bytes->bytes());
-  if (!view.ok()) return std::move(view).status().with_context(path);
+Status DataMap::add(std::string label, std::shared_ptr<FileBytes> owner, std::span<const std::byte> bytes, bool verify) {
+  File file{std::move(label), std::move(owner), bytes.size(), {}, {}};
+  Result<format::DataFileView> view = format::verify_data_file(bytes);
+  if (!view.ok()) return std::move(view).status().with_context(file.path);
   file.view = std::move(view).value();
-  Result<std::optional<std::string>> manifest = format::check_manifest(file.view, false);
-  if (!manifest.ok()) return std::move(manifest).status().with_context(path);
-  file.manifest = manifest->value_or(std::string());
+  Result<std::optional<format::Manifest>> manifest = format::check_manifest(file.view, verify);
+  if (!manifest.ok()) return std::move(manifest).status().with_context(file.path);
+  file.manifest = std::move(manifest).value();
   for (const format::DataEntry& entry : file.view.entries()) {
     for (const File& other : files_) {
       if (other.view.find(entry.key) == nullptr) continue;
-      return Status(Code::kIncompatible, str_cat("data files ", other.path, " and ", path, " both hold \"", entry.key, "\""));
+      return Status(Code::kIncompatible, str_cat("data files ", other.path, " and ", file.path, " both hold \"", entry.key, "\""));
     }
   }
   files_.push_back(std::move(file));
@@ -42,28 +55,72 @@ Status DataMap::add(const std::string& path, bool map) {
 
 void DataMap::release(std::span<const std::byte> bytes) const {
   if (program_file_ != nullptr) program_file_->release(bytes);
-  for (const File& file : files_) file.bytes->release(bytes);
+  for (const File& file : files_) {
+    if (file.owner != nullptr) file.owner->release(bytes);
+  }
   if (outer_ != nullptr) outer_->release(bytes);
 }
 
 Status DataMap::check_program(const format::ProgramMeta& meta) const {
   for (const format::DataFileMeta& needed : meta.data_files) {
     if (needed.manifest_hash.empty()) continue;
-    const bool found = std::ranges::any_of(files_, [&](const File& file) { return file.manifest == needed.manifest_hash; });
-    if (found) continue;
-    if (files_.empty()) return Status(Code::kNotFound, str_cat("the program needs its data file ", needed.name, ", which was not given"));
+    const auto found = std::ranges::find_if(files_, [&](const File& file) { return file.manifest.has_value() && file.manifest->hash == needed.manifest_hash; });
+    if (found != files_.end() && found->size_bytes == needed.size_bytes) continue;
+    const std::string what = str_cat("the program needs its data file ", needed.name, " (", needed.size_bytes, " bytes, manifest ", needed.manifest_hash, ")");
+    if (found != files_.end()) return Status(Code::kIncompatible, str_cat(what, "; ", found->path, " has ", found->size_bytes, " bytes"));
+    if (files_.empty()) {
+      return Status(Code::kNotFound, str_cat(what, tried_.empty() ? ", and none was given" : str_cat("; there is none of these files: ", str_list(tried_))));
+    }
     std::string given;
-    for (const File& file : files_) str_append(given, given.empty() ? "" : ", ", file.path);
-    return Status(Code::kIncompatible, str_cat("the program needs data file ", needed.name, " with manifest ", needed.manifest_hash,
-                                               "; none of the files given has it: ", given));
+    for (const File& file : files_) {
+      str_append(given, given.empty() ? "" : ", ", file.path, file.manifest.has_value() ? str_cat(" (manifest ", file.manifest->hash, ")") : " (no manifest: not written by Pteron)");
+    }
+    return Status(Code::kIncompatible, str_cat(what, "; the weights found are another program's: ", given));
   }
   return ok_status();
 }
 
-Status DataMap::open(const std::vector<std::string>& paths, bool map, const format::ProgramView& program, const NamedData* outer) {
+Status DataMap::open_given(const LoadOptions& options) {
+  for (const std::string& path : options.data_files) {
+    PTERON_ASSIGN(std::shared_ptr<FileBytes> file, options.map ? FileBytes::map(path) : FileBytes::read(path));
+    const std::span<const std::byte> bytes = file->bytes();
+    PTERON_TRY(add(path, std::move(file), bytes, options.verify_data));
+  }
+  for (const int fd : options.data_fds) {
+    PTERON_ASSIGN(std::shared_ptr<FileBytes> file, FileBytes::map_fd(fd));
+    const std::span<const std::byte> bytes = file->bytes();
+    PTERON_TRY(add(str_cat("data file from descriptor ", fd), std::move(file), bytes, options.verify_data));
+  }
+  for (size_t i = 0; i < options.data_in_memory.size(); ++i) PTERON_TRY(add(str_cat("data file ", i, " in memory"), nullptr, options.data_in_memory[i], options.verify_data));
+  return ok_status();
+}
+
+Status DataMap::open_beside(const LoadOptions& options, const std::string& program_path, const format::ProgramMeta& meta) {
+  for (const format::DataFileMeta& record : meta.data_files) {
+    // A program may be hostile: its record must not lead out of its folder.
+    const std::string_view name = record.name;
+    if (!name.ends_with(".ptd") || !format::check_data_name(name.substr(0, name.size() - 4)).ok()) return Status(Code::kInvalidFile, str_cat("the program's data file has the name '", record.name, "', which no data file may have"));
+    for (const std::string& folder : folders_of(program_path)) {
+      const std::string path = str_cat(folder, record.name);
+      Result<std::shared_ptr<FileBytes>> file = options.map ? FileBytes::map(path) : FileBytes::read(path);
+      if (!file.ok() && file.status().code() == Code::kNotFound) {
+        tried_.push_back(std::string(file.status().message()));
+        continue;
+      }
+      if (!file.ok()) return std::move(file).status();
+      const std::span<const std::byte> bytes = (*file)->bytes();
+      PTERON_TRY(add(path, std::move(file).value(), bytes, options.verify_data));
+      break;
+    }
+  }
+  return ok_status();
+}
+
+Status DataMap::open(const LoadOptions& options, const std::string& program_path, const format::ProgramView& program, const format::ProgramMeta& meta) {
   program_ = &program;
-  outer_ = outer;
-  for (const std::string& path : paths) PTERON_TRY(add(path, map));
+  outer_ = options.outer_data;
+  PTERON_TRY(open_given(options));
+  if (files_.empty() && !program_path.empty()) PTERON_TRY(open_beside(options, program_path, meta));
   for (const File& file : files_) {
     for (const format::DataEntry& entry : file.view.entries()) {
       if (!program.named_data(entry.key).has_value()) continue;
@@ -71,6 +128,24 @@ Status DataMap::open(const std::vector<std::string>& paths, bool map, const form
     }
   }
   return ok_status();
+}
+
+Status DataMap::verify(std::string_view key) const {
+  for (const File& file : files_) {
+    const format::DataEntry* entry = file.view.find(key);
+    if (entry == nullptr) continue;
+    const format::ManifestEntry* line = file.manifest.has_value() ? file.manifest->find(key) : nullptr;
+    if (line == nullptr) return ok_status();
+    {
+      const std::lock_guard lock(verified_mutex_);
+      if (verified_.contains(key)) return ok_status();
+    }
+    if (format::hash_hex(entry->bytes) != line->hash) return Status(Code::kInvalidFile, str_cat("data file ", file.path, ": \"", key, "\" has other bytes than its manifest says"));
+    const std::lock_guard lock(verified_mutex_);
+    verified_.emplace(key);
+    return ok_status();
+  }
+  return outer_ == nullptr ? ok_status() : outer_->verify(key);
 }
 
 const format::DataEntry* DataMap::find_entry(std::string_view key) const {
@@ -89,6 +164,7 @@ Result<std::span<const std::byte>> DataMap::outer_bytes(std::string_view name, c
   const auto bytes = outer_->find(name);
   if (!bytes.has_value()) return Status(Code::kNotFound, str_cat("constant \"", name, "\" is neither in the program nor in a data file"));
   const size_t size = expected.view.size_bytes();
+  PTERON_TRY(outer_->verify(name));
   if (bytes->size() != size) return Status(Code::kIncompatible, str_cat("constant \"", name, "\" has ", bytes->size(), " bytes, expected ", size));
   return *bytes;
 }

@@ -86,7 +86,7 @@ Status fill_program(ProgramState& state, std::span<const std::byte> bytes) {
     PTERON_ASSIGN(std::shared_ptr<const OpLibrary> library, OpLibrary::open(path));
     state.libraries.push_back(std::move(library));
   }
-  PTERON_TRY(state.data.open(state.options.data_files, state.options.map, state.view, state.options.outer_data));
+  PTERON_TRY(state.data.open(state.options, state.path, state.view, state.meta));
   for (uint32_t i = 0; i < state.view.plan_count(); ++i) state.method_names.emplace_back(format::text_of(state.view.plan(i).name()));
   choose_pool(state);
   return ok_status();
@@ -95,9 +95,10 @@ Status fill_program(ProgramState& state, std::span<const std::byte> bytes) {
 }  // namespace
 
 Result<std::shared_ptr<Program>> load_program(std::shared_ptr<FileBytes> file, std::span<const std::byte> bytes, std::string label,
-                                              const LoadOptions& options) {
+                                              const LoadOptions& options, std::string path) {
   PTERON_TRY(check_cpu_cap());
   auto state = std::make_unique<ProgramState>();
+  state->path = std::move(path);
   state->label = std::move(label);
   state->file = std::move(file);
   state->data.set_program_file(state->file.get());

@@ -26,6 +26,7 @@ namespace pteron::runtime {
 /// A verified program and what its methods share.
 struct ProgramState {
   std::string label;                       ///< path, for messages
+  std::string path;                        ///< of the file; empty if it has none: then no data file is looked for beside it
   std::shared_ptr<FileBytes> file;         ///< null if the caller owns the bytes
   format::ProgramView view;
   DataMap data;                            ///< data files and the program's named data
@@ -142,10 +143,10 @@ struct MethodState {
   CallObserver* observer = nullptr;   ///< may be null; outlives the calls
 };
 
-/// Reads and verifies a program. `label` names it in messages; options.kernels must be set.
+/// Reads and verifies a program. `label` names it in messages; options.kernels must be set. `path`: where its data files may lie beside it.
 /// Errors: as Program::load.
 Result<std::shared_ptr<Program>> load_program(std::shared_ptr<FileBytes> file, std::span<const std::byte> bytes, std::string label,
-                                              const LoadOptions& options);
+                                              const LoadOptions& options, std::string path = {});
 
 /// What the file says about plan `index`.
 /// Errors: kInvalidFile (pteron.meta contradicts the plan).

@@ -85,7 +85,7 @@ def main():
         if sorted(scratch.iterdir()) != before:
             sys.exit(f"a failed compilation left {sorted(set(scratch.iterdir()) - set(before))}")
         exported = [line.split(" ", 2)[2] for line in run("nm", "-CD", "--defined-only", next(prefix.glob("lib*/**/libpteron-compiler.so"))).splitlines()]
-        if len(exported) != 2 or not all(name.startswith("pteron::compile_to_") for name in exported):
+        if not 2 <= len(exported) <= 20 or not all(re.match(r"pteron::(export_program|save|EdgeProgram::|CompiledProgram::)", name) for name in exported):
             sys.exit(f"libpteron-compiler exports {exported[:10]}")
 
         library = next(prefix.glob("lib*/**/libpteron.so")).resolve()

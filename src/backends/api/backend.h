@@ -2,13 +2,17 @@
 // include/pteron/delegate.h. Implemented by src/backends/*/aot, called by partition and by compiler/pipeline.cpp.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/buffer.h"
 #include "emit/emit.h"
+#include "format/data_file.h"
 #include "format/payload.h"
 #include "format/program.h"
 #include "ir/graph.h"
@@ -28,6 +32,7 @@ struct Support {
 /// Owns:    borrows bytes of the ir::Program, or those of `owner`.
 struct NamedBlob {
   std::string key;
+  std::optional<format::DataLayout> layout;  ///< of a tensor
   format::Payload payload;
   std::shared_ptr<const Buffer> owner;
 };
@@ -47,10 +52,14 @@ struct CompiledGroup {
 /// What compiling a group may use.
 struct GroupContext {
   const ir::Catalog* catalog = nullptr;
-  uint64_t alignment_bytes = 64;
   emit::ExternalKeys* external_keys = nullptr;  ///< of the whole compilation, for backends whose payloads are programs
   bool bf16 = false;                            ///< products and convolutions may round their operands to bfloat16
+  bool external_weights = false;                ///< the data goes to a data file: small weights as well
+  std::span<const format::CompileSpec> specs;   ///< what the caller set for this backend, without kDataNameSpec
 };
+
+/// The compile spec that every backend with external_data() has: name of the data file for its data (format/data_name.h).
+inline constexpr std::string_view kDataNameSpec = "data_name";
 
 /// Threads: const members may be called from several threads at once.
 class Backend {
@@ -60,6 +69,13 @@ class Backend {
   virtual std::string_view name() const = 0;
   /// In the file: "PteronCpuBackend".
   virtual std::string_view id() const = 0;
+  /// Addresses of tensors that its payloads read and write, and planned memory in them, are multiples of this.
+  /// Units: bytes.
+  virtual uint64_t alignment_bytes() const { return 64; }
+  /// Whether its payloads' data may lie in a data file beside the program. If not, a name for one is refused before anything is compiled.
+  virtual bool external_data() const { return true; }
+  /// Keys of the compile specs that it understands, beside kDataNameSpec.
+  virtual std::span<const std::string_view> spec_keys() const { return {}; }
   /// Asked for every node of a functional graph that no earlier backend took, except control flow, run-time checks and nodes with results
   /// that are no tensors.
   virtual Support supports(const ir::Graph& graph, const ir::Node& node) const = 0;

@@ -21,7 +21,8 @@ namespace {
 constexpr Option kCompareOptions[] = {
     {"inputs", "i", OptionKind::kList, "FILE", "tensors of one call; repeat for several calls on the same state; default: the example inputs of a .pt2"},
     {"method", "m", OptionKind::kValue, "NAME", "the method of a .pte to call; default: forward"},
-    {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) with weights"},
+    {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) with weights; default: those that the program names, beside it"},
+    {"verify-data", "", OptionKind::kFlag, "", "hash every byte of the data files at load"},
     {"threads", "t", OptionKind::kCount, "N", "threads to use; default, and 0: all CPUs of the process"},
     {"bisect", "", OptionKind::kFlag, "", "name the first node of two programs whose result departs (keeps every result in memory)"},
     {"rtol", "", OptionKind::kReal, "X", "relative tolerance; default by dtype: 1e-4 float32, 1e-2 float16, 5e-2 bfloat16, 1e-7 float64"},

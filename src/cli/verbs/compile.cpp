@@ -10,6 +10,8 @@
 #include "cli/session.h"
 #include "cli/verb.h"
 #include "compiler/compile.h"
+#include "compiler/phase_clock.h"
+#include "facade/save.h"
 #include "ir/text.h"
 #include "passes/registry.h"
 
@@ -30,6 +32,11 @@ constexpr Option kCompileOptions[] = {
     {"profile", "", OptionKind::kValue, "NAME", "pteron (default), or executorch: the official runtime 1.5.1 loads the file"},
     {"alignment", "", OptionKind::kCount, "BYTES", "alignment of planned buffers and weights, default 64"},
     {"max-size", "", OptionKind::kList, "[NAME=]N", "upper bound of a size that may vary, by name or for all; the archive's own bound stays if it is smaller; calls above it fail"},
+    {"external-weights", "", OptionKind::kMaybe, "[=NAME]", "weights go to a data file NAME.ptd beside the program, default: the program's name (docs/weights-files.md)"},
+    {"exclude", "", OptionKind::kList, "[BACKEND=]OP", "an operator that a backend (default: the first) must not take; the next one is asked"},
+    {"exclude-node", "", OptionKind::kList, "[BACKEND=]NODE", "the same for one node, by its name in --dump-after optimize"},
+    {"spec", "", OptionKind::kList, "BACKEND[@METHOD]:KEY=VALUE", "a compile spec of a backend, for one method or all; data_name=NAME moves that backend's data to NAME.ptd"},
+    {"force", "", OptionKind::kFlag, "", "replace a data file that another program uses, or that none records"},
     {"no-sync", "", OptionKind::kFlag, "", "do not wait until the file is on the disk"},
     {"list-phases", "", OptionKind::kFlag, "", "print the phases and stop"},
     {"stop-after", "", OptionKind::kValue, "PHASE", "stop after a phase; writes nothing"},
@@ -141,6 +148,32 @@ std::string read_constants(const Arguments& a, compiler::CompileOptions* options
   return {};
 }
 
+/// BACKEND[@METHOD]:KEY=VALUE. Backends may have a colon in their name ("null:all"), keys have none.
+std::string read_specs(const Arguments& a, compiler::CompileOptions* options) {
+  for (const std::string& text : a.list("spec")) {
+    const size_t equals = text.find('=');
+    const size_t colon = equals == std::string::npos ? equals : text.rfind(':', equals);
+    if (colon == std::string::npos || colon == 0 || colon + 1 == equals) return str_cat("--spec expects BACKEND[@METHOD]:KEY=VALUE, found '", text, "'");
+    const std::string owner = text.substr(0, colon);
+    const size_t at = owner.find('@');
+    const auto value = std::as_bytes(std::span(text).subspan(equals + 1));
+    options->specs.push_back({owner.substr(0, at), at == std::string::npos ? "" : owner.substr(at + 1), text.substr(colon + 1, equals - colon - 1), {value.begin(), value.end()}});
+  }
+  return {};
+}
+
+std::string read_exclusions(const Arguments& a, compiler::CompileOptions* options) {
+  for (const bool is_node : {false, true}) {
+    for (const std::string& text : a.list(is_node ? "exclude-node" : "exclude")) {
+      const size_t equals = text.find('=');
+      const std::string name = equals == std::string::npos ? text : text.substr(equals + 1);
+      if (name.empty() || equals == 0) return str_cat("--exclude", is_node ? "-node" : "", " expects [BACKEND=]", is_node ? "NODE" : "OP", ", found '", text, "'");
+      options->exclusions.push_back({equals == std::string::npos ? "" : text.substr(0, equals), name, is_node});
+    }
+  }
+  return {};
+}
+
 std::string megabytes(uint64_t bytes) {
   char text[40];
   std::snprintf(text, sizeof text, bytes < 1000000 ? "%.1f KB" : "%.1f MB", static_cast<double>(bytes) / (bytes < 1000000 ? 1e3 : 1e6));
@@ -154,12 +187,22 @@ double share_of(const partition::PartitionReport& report, double seconds) {
   return all > 0 ? seconds / all : 0;
 }
 
-void print_json(const compiler::CompileReport& report, const std::string& output, uint64_t file_bytes) {
+void print_json(const compiler::CompileReport& report, const std::string& output, const facade::SavedFiles& files) {
   JsonWriter json;
   json.begin_object();
   json.field("output", output);
-  json.field("file_bytes", file_bytes);
+  json.field("file_bytes", files.program_bytes);
   json.field("weight_bytes", report.weight_bytes);
+  json.field("external_weight_bytes", report.external_bytes);
+  json.key("data_files");
+  json.begin_array();
+  if (!files.data_path.empty()) {
+    json.begin_object();
+    json.field("path", files.data_path);
+    json.field("file_bytes", files.data_bytes);
+    json.end_object();
+  }
+  json.end_array();
   json.key("phases");
   json.begin_array();
   for (const auto& phase : report.phases) {
@@ -265,18 +308,26 @@ void print_partition(const compiler::MethodPartition& part) {
   if (outside > 0) std::printf("  %u %s outside, about %.1f %% of the time\n", outside, outside == 1 ? "node stays" : "nodes stay", 100 * share_of(part.report, part.report.seconds_outside));
 }
 
-void print_report(const compiler::CompileReport& report, const std::string& output, uint64_t file_bytes, bool executorch) {
+/// asked: whether weights were to go outside.
+void print_report(const compiler::CompileReport& report, const std::string& output, const facade::SavedFiles& files, bool executorch, bool asked) {
   double seconds = 0;
   for (const auto& phase : report.phases) seconds += phase.seconds;
-  std::printf("wrote %s: %s (weights %s) in %.3f s\n", output.c_str(), megabytes(file_bytes).c_str(), megabytes(report.weight_bytes).c_str(), seconds);
+  std::printf("wrote %s: %s (weights %s) in %.3f s\n", output.c_str(), megabytes(files.program_bytes).c_str(), megabytes(report.weight_bytes - report.external_bytes).c_str(), seconds);
   for (const auto& method : report.methods) {
     const double ratio = method.lower_bound_bytes == 0 ? 1.0 : static_cast<double>(method.arena_bytes) / static_cast<double>(method.lower_bound_bytes);
     std::printf("method %s: %zu instructions; planned memory %llu bytes, lower bound %llu, ratio %.3f\n", method.name.c_str(), method.instruction_count,
                 static_cast<unsigned long long>(method.arena_bytes), static_cast<unsigned long long>(method.lower_bound_bytes), ratio);
   }
   for (const auto& part : report.partitions) print_partition(part);
-  std::printf("needs at load: %s, %zu operators; %s, no data files\n", executorch ? "the official runtime 1.5.1 or Pteron" : "Pteron's portable kernels",
-              report.operators.size(), report.delegates.empty() ? "no delegates" : str_cat("delegates ", str_join(report.delegates)).c_str());
+  if (!files.data_path.empty()) {
+    std::printf("wrote %s: %s; loaders take this file, not its folder (run --data; official loaders: data_path=), or find it beside the program\n", files.data_path.c_str(),
+                megabytes(files.data_bytes).c_str());
+  } else if (asked) {
+    std::printf("no data file written: the program has no weights that could lie outside\n");
+  }
+  std::printf("needs at load: %s, %zu operators; %s, %s\n", executorch ? "the official runtime 1.5.1 or Pteron" : "Pteron's portable kernels",
+              report.operators.size(), report.delegates.empty() ? "no delegates" : str_cat("delegates ", str_join(report.delegates)).c_str(),
+              files.data_path.empty() ? "no data files" : "one data file");
 }
 
 Result<int> run_compile(const Arguments& a) {
@@ -292,7 +343,7 @@ Result<int> run_compile(const Arguments& a) {
     return 0;
   }
   compiler::CompileOptions options;
-  for (const auto read : {read_methods, read_constants, read_size_bounds}) {
+  for (const auto read : {read_methods, read_constants, read_size_bounds, read_specs, read_exclusions}) {
     if (const std::string problem = read(a, &options); !problem.empty()) return usage_error("compile", problem);
   }
   options.shared_states = split_list(a.list("share-state"));
@@ -305,8 +356,8 @@ Result<int> run_compile(const Arguments& a) {
     return usage_error("compile", "--backend: the official runtime has none of our backends; leave it out with --profile executorch");
   }
   if (backends.empty()) backends = facade::default_backends(options.profile);
-  options.alignment_bytes = a.count("alignment", 64);
-  if (const Status status = facade::check_alignment(options.alignment_bytes); !status.ok()) return usage_error("compile", str_cat("--", status.message()));
+  const uint64_t alignment = a.count("alignment", 64);
+  if (const Status status = facade::check_alignment(alignment); !status.ok()) return usage_error("compile", str_cat("--", status.message()));
   options.stop_after = a.value("stop-after");
   options.dump_after = split_list(a.list("dump-after"));
   options.disabled = split_list(a.list("disable"));
@@ -334,8 +385,14 @@ Result<int> run_compile(const Arguments& a) {
     const std::string& first = options.methods[0].path;
     output = (ends_with_pt2(first) ? first.substr(0, first.size() - 4) : first) + ".pte";
   }
-  for (const auto& method : options.methods) {
-    if (same_file(method.path, output)) return usage_error("compile", str_cat("the output ", output, " is the input ", method.path, "; name another file with -o"));
+  if (const Status status = facade::check_save_path(output, options); !status.ok()) return usage_error("compile", str_cat(status.message(), " (-o)"));
+  if (a.list("external-weights").size() > 1) return usage_error("compile", "--external-weights is given twice");
+  if (a.has("external-weights") && a.list("external-weights").empty()) {
+    auto name = facade::default_data_name(output);
+    if (!name.ok()) return usage_error("compile", str_cat(name.status().message(), " (--external-weights=NAME)"));
+    options.external_weights = std::move(name).value();
+  } else if (a.has("external-weights")) {
+    options.external_weights = a.value("external-weights");
   }
   StderrLog log(a.flag("quiet") ? LogLevel::kError : LogLevel::kWarning);
   options.log = &log;
@@ -350,6 +407,7 @@ Result<int> run_compile(const Arguments& a) {
   if (options.bf16 && options.backends.empty()) return usage_error("compile", "--precision bf16 needs a backend that computes in it: cpu");
   options.allow_random = a.flag("allow-random");
   if (options.strict && options.backends.empty()) return usage_error("compile", "--strict needs a backend that takes all nodes");
+  if (const auto name = compiler::data_file_name(options); !name.ok()) return usage_error("compile", name.status().message());
   Status text_status;
   if (check_text) {
     options.dump_after = steps;
@@ -358,18 +416,27 @@ Result<int> run_compile(const Arguments& a) {
       if (!problem.empty()) text_status = Status(Code::kInternal, str_cat("text form after ", pass, ": ", problem));
     };
   }
-  LazyFile file(output);
-  PTERON_ASSIGN(const compiler::CompileReport report, compiler::compile(options, session.environment(), file));
+  PTERON_ASSIGN(const std::unique_ptr<compiler::EdgeProgram> edge, compiler::export_program(options, session.environment()));
   PTERON_TRY(std::move(text_status));
-  if (!options.stop_after.empty() && options.stop_after != "write") {
-    if (a.flag("json")) print_json(report, "", 0);
+  if (edge->stopped) {
+    if (a.flag("json")) print_json(edge->report, "", {});
     return 0;
   }
-  PTERON_TRY(file.commit(!a.flag("no-sync")));
+  PTERON_ASSIGN(compiler::FinishedProgram finished, compiler::finalize(*edge, options, session.environment(), {alignment}));
+  if (options.stop_after == "emit") {
+    if (a.flag("json")) print_json(finished.report, "", {});
+    return 0;
+  }
+  compiler::PhaseClock clock;
+  const auto saved = facade::save_files(finished, {output, !a.flag("no-sync"), a.flag("force"), &log});
+  if (saved.status().code() == Code::kInvalidInput) return usage_error("compile", str_cat(saved.status().message(), " (--external-weights=NAME, --force)"));
+  if (!saved.ok()) return saved.status();
+  const facade::SavedFiles& files = *saved;
+  finished.report.phases.push_back(clock.lap("write"));
   if (a.flag("json")) {
-    print_json(report, output, file.size());
+    print_json(finished.report, output, files);
   } else if (!a.flag("quiet")) {
-    print_report(report, output, file.size(), options.profile == compiler::Profile::kExecutorch);
+    print_report(finished.report, output, files, options.profile == compiler::Profile::kExecutorch, options.external_weights.has_value() || !options.specs.empty());
   }
   return 0;
 }

@@ -17,7 +17,7 @@ namespace pteron::cli {
 namespace {
 
 constexpr Option kInspectOptions[] = {
-    {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) with weights"},
+    {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) with weights; default: those that the program names, beside it"},
     {"instructions", "", OptionKind::kFlag, "", "list the instructions of every method of a .pte"},
     {"weights", "", OptionKind::kFlag, "", "list the weights of a .pt2"},
     {"verify-data", "", OptionKind::kFlag, "", "compare the payloads of a .ptd with its manifest"},

@@ -20,9 +20,10 @@ constexpr Option kRunOptions[] = {
     {"outputs", "o", OptionKind::kList, "FILE", "where a call's results go (.safetensors, .npz, or .npy for a single output); once per --inputs"},
     {"method", "m", OptionKind::kList, "NAME", "the method to call; default: forward, or the only one; repeat to name one for each call"},
     {"kernels", "k", OptionKind::kList, "LIBRARY", "a shared library with own operators (pteron/ops.h)"},
-    {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) with weights"},
+    {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) with weights; default: those that the program names, beside it"},
     {"seed", "", OptionKind::kCount, "N", "seed of operators that draw random numbers (compile --allow-random), default 0"},
     {"threads", "t", OptionKind::kCount, "N", "threads to use; default, and 0: all CPUs of the process"},
+    {"verify-data", "", OptionKind::kFlag, "", "hash every byte of the data files at load"},
     {"no-map", "", OptionKind::kFlag, "", "read files into memory instead of mapping them"},
 };
 

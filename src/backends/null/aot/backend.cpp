@@ -19,6 +19,7 @@ class NullBackend final : public backends::Backend {
   NullBackend(Take take, std::function<bool(std::string_view)> has_kernel) : take_(take), has_kernel_(std::move(has_kernel)) {}
   std::string_view name() const override { return take_ == Take::kNothing ? "null" : "null:all"; }
   std::string_view id() const override { return kBackendId; }
+  bool external_data() const override { return take_ == Take::kEverything; }  // "null" has no data
 
   Support supports(const ir::Graph& graph, const ir::Node& node) const override {
     if (take_ == Take::kNothing) return Support::no("the null backend takes nothing");

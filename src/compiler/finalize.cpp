@@ -1,0 +1,175 @@
+// From an EdgeProgram to files: memory is planned, weights get their places, and the program learns what its data file looks like.
+#include <algorithm>
+#include <set>
+
+#include "base/str_cat.h"
+#include "compiler/compile.h"
+#include "compiler/phase_clock.h"
+#include "compiler/profile.h"
+#include "ir/text.h"
+#include "pteron/version.h"
+
+namespace pteron::compiler {
+
+namespace {
+
+std::vector<std::string> operators_of(const format::ProgramSpec& program) {
+  std::set<std::string> names;
+  for (const format::PlanSpec& plan : program.plans) {
+    for (const format::OperatorSpec& op : plan.operators) names.insert(op.overload.empty() ? op.name : str_cat(op.name, ".", op.overload));
+  }
+  return {names.begin(), names.end()};
+}
+
+std::vector<std::string> delegate_ids(const EdgeProgram& edge) {
+  std::set<std::string> ids;
+  for (const EdgeProgram::Group& group : edge.groups) ids.insert(group.compiled.id);
+  return {ids.begin(), ids.end()};
+}
+
+/// Places the weights: each key once, in the data file if any part of the program wants it there.
+class WeightPlaces {
+ public:
+  WeightPlaces(format::ProgramSpec& program, format::DataFileSpec& data) : program_(program), data_(data) {}
+
+  void outside(std::string key, std::optional<format::DataLayout> layout, format::Payload payload) {
+    if (!keys_.insert(key).second) return;
+    data_.entries.push_back({std::move(key), static_cast<uint32_t>(data_.blobs.size()), std::move(layout)});
+    data_.blobs.push_back({std::move(payload), 0});
+  }
+  void inside(std::string key, format::Payload payload) {
+    if (!keys_.insert(key).second) return;
+    program_.blobs.push_back({std::move(payload), 0, 0});
+    program_.named_data.push_back({std::move(key), static_cast<uint32_t>(program_.blobs.size() - 1)});
+  }
+
+ private:
+  format::ProgramSpec& program_;
+  format::DataFileSpec& data_;
+  std::set<std::string> keys_;
+};
+
+/// Payloads become the first blobs of the program, weights named data of the program or entries of the data file.
+void place_weights(const EdgeProgram& edge, std::vector<emit::ExternalConstant>& constants, FinishedProgram& out) {
+  for (const EdgeProgram::Group& group : edge.groups) out.program.blobs.push_back({format::Payload::borrow(group.compiled.payload.span()), 0, 0});
+  WeightPlaces places(out.program, out.data);
+  for (emit::ExternalConstant& constant : constants) places.outside(std::move(constant.key), std::move(constant.layout), std::move(constant.payload));
+  for (const bool external : {true, false}) {
+    for (const EdgeProgram::Group& group : edge.groups) {
+      if (group.external != external) continue;
+      for (const backends::NamedBlob& blob : group.compiled.data) {
+        external ? places.outside(blob.key, blob.layout, blob.payload) : places.inside(blob.key, blob.payload);
+      }
+    }
+  }
+}
+
+/// Every tensor whose bytes are outside must find them in the data file of this save.
+Status check_external_keys(const FinishedProgram& out) {
+  std::set<std::string_view> keys;
+  for (const format::DataEntrySpec& entry : out.data.entries) keys.insert(entry.key);
+  for (const format::PlanSpec& plan : out.program.plans) {
+    for (const format::ValueSpec& value : plan.values) {
+      const auto* tensor = std::get_if<format::TensorSpec>(&value);
+      if (tensor == nullptr || tensor->external_name.empty() || keys.contains(tensor->external_name)) continue;
+      return Status(Code::kInternal, str_cat("method ", plan.name, ": weight '", tensor->external_name, "' is in no data file of this program"));
+    }
+  }
+  return ok_status();
+}
+
+/// The same methods as the official exporter's constant methods: values and nothing else.
+Status add_constant_methods(const CompileOptions& options, emit::Emitted& emitted) {
+  for (const ConstantMethod& constant : options.constants) {
+    const bool taken = std::any_of(emitted.program.plans.begin(), emitted.program.plans.end(), [&](const auto& plan) { return plan.name == constant.name; });
+    if (taken) return Status(Code::kInvalidInput, str_cat("two methods named '", constant.name, "'"));
+    format::PlanSpec plan;
+    plan.name = constant.name;
+    format::MethodMeta meta;
+    meta.name = constant.name;
+    for (const format::ValueSpec& value : constant.values) {
+      plan.outputs.push_back(static_cast<int32_t>(plan.values.size()));
+      plan.values.push_back(value);
+      format::PortMeta port;
+      port.name = constant.values.size() == 1 ? "value" : str_cat("value_", meta.outputs.size());
+      port.kind = std::holds_alternative<int64_t>(value)  ? format::PortKind::kInt
+                  : std::holds_alternative<double>(value) ? format::PortKind::kFloat
+                  : std::holds_alternative<bool>(value)   ? format::PortKind::kBool
+                                                          : format::PortKind::kString;
+      meta.outputs.push_back(std::move(port));
+    }
+    emitted.program.plans.push_back(std::move(plan));
+    emitted.meta.methods.push_back(std::move(meta));
+  }
+  return ok_status();
+}
+
+/// The program's record of its data file, whose last entry becomes the manifest.
+Status record_data_file(const EdgeProgram& edge, FinishedProgram& out, format::ProgramMeta& meta) {
+  if (out.data.entries.empty()) return ok_status();
+  out.data_name = edge.data_name;
+  PTERON_ASSIGN(out.manifest_hash, format::add_manifest(out.data));
+  PTERON_ASSIGN(out.data_bytes, format::data_file_size(out.data, {out.alignment_bytes}));
+  meta.data_files.push_back({str_cat(out.data_name, ".ptd"), out.data_bytes, out.manifest_hash});
+  return ok_status();
+}
+
+void count_weights(const FinishedProgram& out, CompileReport& report) {
+  for (const format::Payload& constant : out.program.constants) report.weight_bytes += constant.size_bytes;
+  for (const format::NamedDataSpec& data : out.program.named_data) report.weight_bytes += out.program.blobs[data.blob].payload.size_bytes;
+  for (const format::DataBlobSpec& blob : out.data.blobs) report.external_bytes += blob.payload.size_bytes;
+  report.weight_bytes += report.external_bytes;
+}
+
+}  // namespace
+
+Result<FinishedProgram> finalize(const EdgeProgram& edge, const CompileOptions& options, const Environment& environment, const FinalizeOptions& settings) {
+  PhaseClock clock;
+  FinishedProgram out;
+  out.alignment_bytes = settings.alignment_bytes;
+  out.report = edge.report;
+  std::vector<format::DelegateSpec> delegates;
+  for (const EdgeProgram::Group& group : edge.groups) delegates.push_back({group.compiled.id, 0, group.compiled.specs});
+  emit::EmitOptions emit;
+  emit.profile = options.profile;
+  emit.alignment_bytes = settings.alignment_bytes;
+  emit.delegates = delegates;
+  emit.shared_states = options.shared_states;
+  emit.has_kernel = kernels_of(options, environment);
+  emit.catalog = environment.catalog;
+  emit.external_weights = edge.external_constants;
+  emit.guards = &edge.guards;
+  PTERON_ASSIGN(emit::Emitted emitted, emit::emit_program(edge.program, emit));
+  PTERON_TRY(add_constant_methods(options, emitted));
+  out.program = std::move(emitted.program);
+  place_weights(edge, emitted.external, out);
+  PTERON_TRY(check_external_keys(out));
+  out.report.methods = std::move(emitted.reports);
+  out.report.operators = operators_of(out.program);
+  out.report.delegates = delegate_ids(edge);
+  count_weights(out, out.report);
+  PTERON_TRY(record_data_file(edge, out, emitted.meta));
+  PTERON_ASSIGN(out.facts, emit::add_meta(emitted.meta, options.profile, PTERON_VERSION_TEXT, out.program));
+  for (const std::string_view phase : {"emit", "write"}) {  // both leave the program as it is
+    if (options.dump && std::ranges::find(options.dump_after, phase) != options.dump_after.end()) options.dump(phase, ir::print(edge.program));
+  }
+  out.report.phases.push_back(clock.lap("emit"));
+  return out;
+}
+
+Status write_data(const FinishedProgram& finished, ByteSink& sink) { return format::write_data_file(finished.data, {finished.alignment_bytes}, sink); }
+
+Status write_program(const FinishedProgram& finished, ByteSink& sink) { return format::write_program(finished.program, {finished.alignment_bytes}, sink); }
+
+Result<CompileReport> compile(const CompileOptions& options, const Environment& environment, ByteSink& sink) {
+  PTERON_ASSIGN(const std::unique_ptr<EdgeProgram> edge, export_program(options, environment));
+  if (edge->stopped) return std::move(edge->report);
+  PTERON_ASSIGN(FinishedProgram finished, finalize(*edge, options, environment, {}));
+  if (options.stop_after == "emit") return std::move(finished.report);
+  PhaseClock clock;
+  PTERON_TRY(write_program(finished, sink));
+  finished.report.phases.push_back(clock.lap("write"));
+  return std::move(finished.report);
+}
+
+}  // namespace pteron::compiler

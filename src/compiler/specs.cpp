@@ -1,0 +1,90 @@
+// Compile specs and the name of the data file: all checks before anything is read.
+#include "compiler/specs.h"
+
+#include <algorithm>
+
+#include "base/str_cat.h"
+#include "format/data_name.h"
+
+namespace pteron::compiler {
+
+namespace {
+
+Status invalid(std::string message) { return Status(Code::kInvalidInput, std::move(message)); }
+
+bool is_for(const BackendSpec& spec, std::string_view backend, std::string_view method) {
+  return spec.backend == backend && (spec.method.empty() || spec.method == method);
+}
+
+/// "backend cpu", "backend cpu, method decode".
+std::string owner_of(const BackendSpec& spec) { return str_cat("backend ", spec.backend, spec.method.empty() ? "" : str_cat(", method ", spec.method)); }
+
+Status check_external(const backends::Backend& backend, std::string_view name) {
+  if (backend.external_data()) return ok_status();
+  return invalid(str_cat("backend ", backend.name(), " keeps its data in the program: it takes no data file, found the name '", name, "'"));
+}
+
+Status check_key(const BackendSpec& spec, const backends::Backend& backend) {
+  if (spec.key == backends::kDataNameSpec || std::ranges::find(backend.spec_keys(), spec.key) != backend.spec_keys().end()) return ok_status();
+  std::string known;
+  if (backend.external_data()) known = backends::kDataNameSpec;
+  for (const std::string_view key : backend.spec_keys()) str_append(known, known.empty() ? "" : ", ", key);
+  return invalid(str_cat(owner_of(spec), ": no compile spec '", spec.key, "'; ", known.empty() ? "there are none" : str_cat("there are: ", known)));
+}
+
+/// Name of the one data file of a save, and who asked for it.
+class NameChoice {
+ public:
+  Status add(std::string_view name, std::string owner) {
+    PTERON_TRY(format::check_data_name(name));
+    if (owner_.empty()) {
+      name_ = name;
+      owner_ = std::move(owner);
+    }
+    if (name_ == name) return ok_status();
+    return invalid(str_cat("all methods and backends of a program share one data file: ", owner_, " names '", name_, "', ", owner, " names '", name, "'"));
+  }
+  const std::string& name() const { return name_; }
+
+ private:
+  std::string name_, owner_;
+};
+
+Status add_spec(const CompileOptions& options, const BackendSpec& spec, NameChoice& choice) {
+  const auto backend = std::ranges::find_if(options.backends, [&](const backends::Backend* b) { return b->name() == spec.backend; });
+  if (backend == options.backends.end()) return invalid(str_cat("a compile spec for backend '", spec.backend, "', which is not among the program's backends"));
+  const bool has_method = spec.method.empty() || std::ranges::any_of(options.methods, [&](const MethodSource& m) { return m.method == spec.method; });
+  if (!has_method) return invalid(str_cat("a compile spec for method '", spec.method, "', which the program does not have"));
+  PTERON_TRY(check_key(spec, **backend));
+  if (spec.key != backends::kDataNameSpec) return ok_status();
+  const std::string_view name(reinterpret_cast<const char*>(spec.value.data()), spec.value.size());
+  PTERON_TRY(check_external(**backend, name));
+  return choice.add(name, owner_of(spec));
+}
+
+}  // namespace
+
+std::vector<format::CompileSpec> specs_for(const CompileOptions& options, std::string_view backend, std::string_view method) {
+  std::vector<format::CompileSpec> out;
+  for (const BackendSpec& spec : options.specs) {
+    if (is_for(spec, backend, method) && spec.key != backends::kDataNameSpec) out.push_back({spec.key, spec.value});
+  }
+  return out;
+}
+
+bool is_data_external(const CompileOptions& options, std::string_view backend, std::string_view method) {
+  if (options.external_weights.has_value()) return true;
+  return std::ranges::any_of(options.specs, [&](const BackendSpec& spec) { return spec.key == backends::kDataNameSpec && is_for(spec, backend, method); });
+}
+
+Result<std::string> data_file_name(const CompileOptions& options) {
+  NameChoice choice;
+  if (options.external_weights.has_value()) {
+    PTERON_TRY(choice.add(*options.external_weights, "the program"));
+    for (const backends::Backend* backend : options.backends) PTERON_TRY(check_external(*backend, *options.external_weights));
+  }
+  for (const BackendSpec& spec : options.specs) PTERON_TRY(add_spec(options, spec, choice));
+  return choice.name();
+}
+
+}  // namespace pteron::compiler
