@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <complex>
 #include <iterator>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -61,7 +62,7 @@ class Fitter {
 
   Result<Rewrite> operator()(Builder& b, NodeId id, std::vector<ValueId>& made) {
     if (!graph_[id].op->known || graph_[id].outputs.empty() || !graph_[id].regions.empty()) return Rewrite::kKeep;
-    if (give_empty(b, id, made) || multiply_nothing(b, id, made) || sum_doubles(b, id, made) || to_complex(b, id, made) || round_minuend(b, id, made)) return Rewrite::kReplace;
+    if (give_empty(b, id, made) || multiply_nothing(b, id, made) || widen_empty(b, id, made) || sum_doubles(b, id, made) || to_complex(b, id, made) || round_minuend(b, id, made)) return Rewrite::kReplace;
     if (fit_complex(b, id, made)) return Rewrite::kReplace;
     const std::string op = graph_[id].op->name;
     std::vector<Arg> args = graph_[id].args;
@@ -123,6 +124,49 @@ class Fitter {
     const ValueId count = b.op("aten::full", {std::vector<Expr>{Expr(1)}, inner, DType::kInt64});
     made.push_back(b.op("aten::masked_fill.Scalar", {b.op(name, args), b.op("aten::eq.Scalar", {count, Expr(0)}), Expr(0)}));
     return true;
+  }
+
+  /// The official amax, amin and log softmax end the process if a call has no elements. Dims that may be empty get one more place, whose number
+  /// changes no other result.
+  bool widen_empty(Builder& b, NodeId id, std::vector<ValueId>& made) {
+    const std::string name = graph_[id].op->name;
+    if (name != "aten::amax" && name != "aten::amin" && name != "aten::_log_softmax") return false;
+    std::vector<Arg> args = graph_[id].args;
+    const ValueId self = std::get<ValueId>(args[0]);
+    const ir::TensorType type = graph_[self].type, out = graph_[graph_[id].outputs[0]].type;
+    const size_t rank = type.sizes.size();
+    std::vector<bool> reduced(rank, false);
+    if (const auto* dims = std::get_if<std::vector<Expr>>(&args[1]); dims != nullptr) {
+      reduced.assign(rank, dims->empty());
+      for (const Expr& dim : *dims) reduced[static_cast<size_t>(dim.value() < 0 ? dim.value() + static_cast<int64_t>(rank) : dim.value())] = true;
+    }
+    std::vector<Expr> pads(2 * rank, Expr(0));
+    bool may_be_empty = false;
+    for (size_t d = 0; d < rank; ++d) {
+      if (ir::bounds(type.sizes[d]).min > 0) continue;
+      pads[2 * (rank - 1 - d) + 1] = Expr(1);
+      may_be_empty = true;
+    }
+    if (!may_be_empty) return false;
+    args[0] = b.op("aten::constant_pad_nd", {self, pads, extreme(b, type.dtype, name == "aten::amin")});
+    ValueId result = b.op(name, std::move(args));
+    const bool same_dims = out.sizes.size() == rank;
+    for (size_t d = 0, to = 0; d < rank; ++d) {
+      if (!reduced[d] && dim_is(pads[2 * (rank - 1 - d) + 1], 1)) result = b.op("aten::slice.Tensor", {result, Expr(static_cast<int64_t>(to)), Expr(0), out.sizes[to], Expr(1)});
+      if (same_dims || !reduced[d]) ++to;
+    }
+    made.push_back(result);
+    return true;
+  }
+
+  /// The largest number of a dtype, or the smallest.
+  static Expr extreme(Builder& b, DType dtype, bool largest) {
+    if (dtype == DType::kBool) return b.boolean(largest);
+    if (!is_integral(dtype, false)) return b.floating(largest ? std::numeric_limits<double>::infinity() : -std::numeric_limits<double>::infinity());
+    const bool is_signed = dtype != DType::kUInt8;
+    const auto bits = static_cast<unsigned>(8 * dtype_size(dtype));
+    const int64_t most = static_cast<int64_t>(~uint64_t{0} >> (64 - bits + (is_signed ? 1 : 0)));
+    return Expr(largest ? most : is_signed ? -most - 1 : 0);
   }
 
   /// The official sum along dims adds float64 in float32, its mean does not.

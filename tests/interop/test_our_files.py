@@ -129,3 +129,33 @@ def test_product_over_nothing_is_known_at_compile_time(tmp_path):
     program = compiled(Net(), (torch.randn(3, 4),), tmp_path)
     assert "aten::mm" not in pteron("inspect", program).stdout
     equal(run_official(program, [(torch.randn(3, 4),)])[0], [torch.zeros(3, 3)])
+
+
+OVER_ROWS = {
+    "amax": (lambda x: x.amax(1), ("n", 4)),
+    "amin, kept": (lambda x: x.amin((0, 1), keepdim=True), (2, 4, "n")),
+    "amax of bytes": (lambda x: (x * 20).to(torch.int8).amax(1), ("n", 4)),
+    "amin of bools": (lambda x: (x > 0).amin(1), ("n", 4)),
+    "log_softmax": (lambda x: x.log_softmax(1), (3, "n")),
+    "log_softmax beside": (lambda x: x.log_softmax(1), (3, 4, "n")),
+    "log_softmax of doubles": (lambda x: x.double().log_softmax(1), (3, "n")),
+    "logsumexp": (lambda x: x.logsumexp(1), (3, "n")),
+    "logsumexp beside": (lambda x: x.logsumexp(1), ("n", 4)),
+}
+
+
+@pytest.mark.parametrize("name", OVER_ROWS)
+def test_extremes_without_elements(tmp_path, name):
+    """The official amax, amin and log softmax end the process if a call has no elements."""
+    call, dims = OVER_ROWS[name]
+
+    class Net(nn.Module):
+        def forward(self, x):
+            return call(x)
+
+    torch.manual_seed(0)
+    calls = [(torch.randn([n if d == "n" else d for d in dims]),) for n in (3, 0, 5, 1)]
+    program = compiled(Net(), calls[0], tmp_path, dynamic_shapes=({dims.index("n"): Dim("n", min=0, max=8)},))
+    for args, official, ours in zip(calls, run_official(program, calls), run_here(program, calls, tmp_path)):
+        equal(official, [Net()(*args)])
+        equal(ours, [Net()(*args)])
