@@ -30,6 +30,21 @@ constexpr compiler::FormLimit kForms[] = {
     {"operators that the catalog does not have (custom operators, sparse and quantized tensors)", "named with their first source line"},
 };
 
+/// Forms that have no decomposition into official kernels, of operators that have one for other forms. tests/interop/test_refusals.py has one each.
+constexpr compiler::FormLimit kOfficialForms[] = {
+    {"`scatter_reduce` and `index_reduce` with `prod`, `amax` or `amin`: integers, 0-d tensors, sizes that vary or differ beside the dim, above 2^24 pairs of places",
+     "decomposed into comparisons of all pairs of places"},
+    {"`sort` and what sorts (`argsort`, `median`, `kthvalue`, `mode`, `quantile`, `unique`): sizes that vary, above 2^24 pairs of elements",
+     "decomposed into comparisons of all pairs of elements"},
+    {"`unique_consecutive` along a dim or with sizes that vary", "decomposed for all elements of static sizes"},
+    {"`cumprod`, `cummax`, `cummin`, `logcumsumexp` along a dim whose size varies or is above 65536", "decomposed into one step for every power of two"},
+    {"`i0`, `i0e`, `i1`, `i1e`, `erfc`, `erfcx`, `ndtri`, `log_ndtr`, `hypot` of float64", "the decompositions are exact to float32 only"},
+    {"resizes but `upsample_nearest2d` and `upsample_bilinear2d`: linear or cubic ones of integers, sizes that vary, more than 64 places for a result",
+     "decomposed into a sum of that many terms"},
+    {"pools of three dims, adaptive pools but `adaptive_avg_pool2d`, `max_unpool`: spatial sizes that vary", "decomposed with tables of places"},
+    {"`as_strided_scatter`, also from a write through `as_strided`; `view_as_complex`", "no official kernel"},
+};
+
 /// Symbolic arithmetic that the importer turns into expressions, and out variants, which no export holds.
 bool is_expression_or_out(std::string_view name) {
   return name.starts_with("aten::sym_") || name.ends_with(".out") || name.ends_with("_out");
@@ -153,10 +168,13 @@ std::string unsupported_text(const ir::Catalog& catalog, const compiler::Environ
     if (op->name.starts_with("pteron::") || how_of(*op, environment, true) != How::kUnsupported) continue;
     if (how_of(*op, environment, false) != How::kUnsupported) missing.push_back(op->name);
   }
-  str_append(out, joined(missing), "\n\nForms that the official kernels get wrong. They are decomposed where the operator has a decomposition for them, else refused:\n\n");
+  str_append(out, joined(missing), "\n\nForms of operators that are decomposed otherwise:\n\n| form | reason |\n|---|---|\n");
+  for (const auto& form : kOfficialForms) str_append(out, "| ", form.op, " | ", form.reason, " |\n");
+  str_append(out, "\nForms that the official kernels get wrong. They are decomposed where the operator has a decomposition for them, else refused:\n\n");
   out += "| operator | reason |\n|---|---|\n";
   for (const auto& limit : compiler::executorch_limits()) str_append(out, "| `", limit.op, "` | ", limit.reason, " |\n");
   out += "| complex numbers | few official kernels take them |\n";
+  out += "\nOne fault stays: in a call with a size of 0 beside the dim, the official `cat` forgets the other sizes of its result.\n";
   str_append(out, "\n## Official kernels that do not run here\n\n", joined(missing_kernels(environment)), "\n");
   return out;
 }

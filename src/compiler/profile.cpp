@@ -115,7 +115,7 @@ bool complex_scalar(const ir::Graph& graph, const ir::Node& node) {
 
 bool complex_beyond(const ir::Graph& graph, const ir::Node& node) {
   if (complex_scalar(graph, node)) return true;
-  if (!node.op->known || node.op->is_view() || std::find(std::begin(kComplex), std::end(kComplex), node.op->name) != std::end(kComplex)) return false;
+  if (!node.op->known || node.op->is_view() || node.op->has(ir::kAlias) || std::find(std::begin(kComplex), std::end(kComplex), node.op->name) != std::end(kComplex)) return false;
   bool complex = false;
   const auto look = [&](ir::ValueId& id) { complex = complex || (id.valid() && is_complex(graph[id].type.dtype)); };
   for (ir::Arg arg : node.args) ir::for_each_value(arg, look);

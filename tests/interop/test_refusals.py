@@ -1,0 +1,57 @@
+"""What docs/unsupported.md lists for the executorch profile is refused by its name; what looks like it and has another way runs and is right."""
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.export import Dim, export
+
+from conftest import ROOT, equal, pteron, run_official
+
+X, WHOLE, INDEX = torch.randn(3, 4), torch.arange(12).view(3, 4), torch.tensor([[0, 1, 1, 0]])
+
+# Name of the refused operator: a call, its argument, which of its dims varies.
+REFUSED = {
+    "aten::scatter_reduce.two": (lambda x: x.scatter_reduce(0, INDEX, x[:1], "amax"), WHOLE, None),
+    "aten::index_reduce": (lambda x: x.index_reduce(0, torch.tensor([0]), x, "prod"), torch.tensor(2.0), None),
+    "aten::sort": (lambda x: x.median(0).values, X, 0),
+    "aten::unique_consecutive": (lambda x: torch.unique_consecutive(x, dim=0), X, None),
+    "aten::cumprod": (lambda x: x.cumprod(0), X, 0),
+    "aten::i0": (lambda x: x.i0(), X.double(), None),
+    "aten::erfc": (lambda x: x.erfc(), X.double(), None),
+    "aten::hypot": (lambda x: torch.hypot(x, x + 1), X.double(), None),
+    "aten::upsample_bicubic2d": (lambda x: F.interpolate(x, (6, 6), mode="bicubic"), torch.randn(1, 2, 3, 4), 2),
+    "aten::max_pool3d_with_indices": (lambda x: F.max_pool3d(x, 2), torch.randn(1, 2, 5, 4, 4), 2),
+    "pteron::as_strided_scatter": (lambda x: torch.as_strided_scatter(x, torch.ones(2, 2), (2, 2), (4, 1), 1), X, None),
+    "aten::view_as_complex_copy": (lambda x: torch.view_as_real(torch.view_as_complex(x) * torch.view_as_complex(x)), torch.randn(3, 2), None),
+    "aten::bincount": (lambda x: torch.bincount(x[0], minlength=12), WHOLE, None),
+}
+
+
+def exported(call, x, dim, tmp_path):
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            return call(x)
+
+    torch.export.save(export(Net(), (x,), dynamic_shapes=({dim: Dim("n", min=4 if x.dim() == 5 else 1, max=8)},) if dim is not None else None), str(tmp_path / "m.pt2"))
+    return tmp_path / "m.pt2"
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_by_name(tmp_path, name):
+    said = pteron("compile", exported(*REFUSED[name], tmp_path), "-o", tmp_path / "m.pte", "--profile", "executorch", expect=4).stderr
+    assert name in said, said
+    listed = (ROOT / "docs" / "unsupported.md").read_text().partition("## With `--profile executorch`")[2]
+    word = name.partition("::")[2].partition(".")[0].removesuffix("_copy").removesuffix("_with_indices")
+    assert word in listed or word.startswith("upsample_") and "resizes" in listed or word == "max_pool3d" and "pools of three dims" in listed, word
+
+
+COMPLEX = {
+    "transform": lambda x: torch.view_as_real(torch.fft.fft(x).resolve_conj()),
+    "there and back": lambda x: torch.view_as_real(torch.fft.ifft(torch.fft.fft(x)).resolve_neg()),
+    "product": lambda x: torch.view_as_real((torch.fft.fft(x) * torch.fft.fft(x + 1)).detach()),
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_names_of_complex_numbers_are_no_kernels(tmp_path, name):
+    pteron("compile", exported(COMPLEX[name], X, None, tmp_path), "-o", tmp_path / "m.pte", "--profile", "executorch")
+    equal(run_official(tmp_path / "m.pte", [(X,)])[0], [COMPLEX[name](X)])
