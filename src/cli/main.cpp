@@ -19,7 +19,7 @@ void print_help(std::FILE* out) {
   std::fprintf(out, "pteron %s: compiles PyTorch programs (.pt2) to ExecuTorch files (.pte) and runs them\n\nusage: pteron VERB [arguments]\n\n",
               std::string(version()).c_str());
   for (const Verb* verb : verbs()) std::fprintf(out, "  %-8s %s\n", std::string(verb->name).c_str(), std::string(verb->summary).c_str());
-  std::fprintf(out, "\n`pteron VERB --help` explains a verb. Exit codes: 0 ok, 1 comparison failed, 2 usage, 3 file, 4 unsupported, 5 input, 6 run time, 7 memory.\n");
+  std::fprintf(out, "\n`pteron VERB --help` explains a verb; what stands behind `--` is a file even if it begins with a dash. Exit codes: 0 ok, 1 comparison failed, 2 usage, 3 file, 4 unsupported, 5 input, 6 run time, 7 memory.\n");
 }
 
 int run_verb(const Verb& verb, const std::vector<std::string>& words) {

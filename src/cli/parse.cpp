@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <iterator>
 
 #include "cli/verb.h"
 
@@ -148,10 +149,12 @@ bool parse_arguments(const Verb& verb, std::span<const std::string> words, Argum
     added->type_name(std::string(slot.option->value))->expected(1)->allow_extra_args(false);  // what follows the value is not the option's
     added->multi_option_policy(slot.option->kind == OptionKind::kList ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::Throw);
   }
+  const auto dashes = std::find(words.begin(), words.end(), "--");  // what stands behind are names, whatever they look like
   try {
-    std::vector<std::string> reversed = take_maybe_options(verb, words, arguments);
+    std::vector<std::string> reversed = take_maybe_options(verb, words.first(static_cast<size_t>(dashes - words.begin())), arguments);
     std::ranges::reverse(reversed);  // CLI11 takes them from the back
     app.parse(reversed);
+    if (dashes != words.end()) positionals.insert(positionals.end(), dashes + 1, words.end());
   } catch (const CLI::CallForHelp&) {
     std::string options = app.help();
     options.erase(0, std::min(options.find("Options:"), options.size()));  // what stands before is CLI11's own usage line

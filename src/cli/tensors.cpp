@@ -185,6 +185,31 @@ Status for_each_output(Method& method, const std::function<Status(size_t, const 
   return ok_status();
 }
 
+Status for_each_text(Method& method, const std::function<Status(size_t, std::string_view)>& fn) {
+  for (size_t i = 0; i < method.output_count(); ++i) {
+    PTERON_ASSIGN(const OutputValue value, method.output(i));
+    if (const auto* text = std::get_if<std::string_view>(&value)) PTERON_TRY(fn(i, *text));
+  }
+  return ok_status();
+}
+
+std::string output_format_problem(const MethodInfo& info, const std::string& path) {
+  size_t tensors = 0;
+  for (const ValueInfo& output : info.outputs) {
+    if (output.kind == ValueKind::kNone || output.kind == ValueKind::kString) continue;
+    ++tensors;
+    if (output.kind != ValueKind::kTensor) continue;
+    const bool numpy = path.ends_with(".npy") || path.ends_with(".npz");
+    if (numpy ? is_numpy_dtype(output.dtype) : is_safetensors_dtype(output.dtype)) continue;
+    const bool other = numpy ? is_safetensors_dtype(output.dtype) : is_numpy_dtype(output.dtype);
+    return str_cat(path, ": ", numpy ? "numpy has no dtype " : "safetensors have no dtype ", dtype_name(output.dtype), " (output ", output.name, ")",
+                   !other ? "" : numpy ? "; write .safetensors" : "; write .npz");
+  }
+  if (tensors == 0 && !info.outputs.empty()) return str_cat(path, ": method ", info.name, " gives no tensor; leave the file out to print its results");
+  if (path.ends_with(".npy") && tensors != 1) return str_cat(path, ": a .npy holds one array, method ", info.name, " has ", tensors, " outputs; write .npz or .safetensors");
+  return {};
+}
+
 std::string output_name_problem(const std::string& path) {
   for (const std::string_view known : {".safetensors", ".npy", ".npz"}) {
     if (path.ends_with(known)) return {};
@@ -201,7 +226,7 @@ Status write_outputs(Method& method, const std::string& path) {
   std::deque<std::array<std::byte, 8>> scalars;
   PTERON_ASSIGN(const std::vector<NamedTensor> tensors, collect(method, scalars));
   if (path.ends_with(".npy") && tensors.size() != 1) {
-    return Status(Code::kUnsupported, str_cat(path, ": a .npy holds one array, the method has ", tensors.size(), " outputs; write .npz or .safetensors"));
+    return Status(Code::kInvalidInput, str_cat(path, ": a .npy holds one array, the call gave ", tensors.size()));
   }
   PTERON_ASSIGN(const std::unique_ptr<FileWriter> file, FileWriter::create(path));
   Status status = path.ends_with(".npy")   ? write_npy(tensors[0].view, *file)
@@ -211,41 +236,80 @@ Status write_outputs(Method& method, const std::string& path) {
   return file->commit(false);
 }
 
-Status print_outputs(Method& method) {
+namespace {
+
+/// Calls one of two functions for each output that is not None, in order.
+Status for_each_result(Method& method, const std::function<void(size_t, const TensorView&)>& on_tensor, const std::function<void(size_t, std::string_view)>& on_text) {
   std::deque<std::array<std::byte, 8>> scalars;
   PTERON_ASSIGN(const std::vector<NamedTensor> tensors, collect(method, scalars));
-  const MethodInfo& info = method.info();
-  for (const NamedTensor& tensor : tensors) {
-    const auto index = static_cast<size_t>(std::atoi(tensor.name.c_str()));
-    std::printf("%s (%s): %s %s", tensor.name.c_str(), info.outputs[index].name.c_str(), std::string(dtype_name(tensor.view.dtype)).c_str(),
-                shape_text(tensor.view.sizes()).c_str());
-    const int64_t count = tensor.view.numel();
-    for (int64_t i = 0; i < std::min(count, kShownValues); ++i) print_value(tensor.view, i);
-    std::printf(count > kShownValues ? " ...\n" : "\n");
+  auto next = tensors.begin();
+  for (size_t i = 0; i < method.output_count(); ++i) {
+    PTERON_ASSIGN(const OutputValue value, method.output(i));
+    if (const auto* text = std::get_if<std::string_view>(&value)) on_text(i, *text);
+    if (next != tensors.end() && next->name == str_cat(i)) on_tensor(i, (next++)->view);
   }
   return ok_status();
 }
 
+void print_tensor(size_t index, const std::string& name, const TensorView& view) {
+  std::printf("%zu (%s): %s %s", index, name.c_str(), std::string(dtype_name(view.dtype)).c_str(), shape_text(view.sizes()).c_str());
+  const int64_t count = view.numel();
+  for (int64_t i = 0; i < std::min(count, kShownValues); ++i) print_value(view, i);
+  std::printf(count > kShownValues ? " ...\n" : "\n");
+}
+
+/// Control characters of a foreign file do not reach the terminal.
+void print_text(size_t index, const std::string& name, std::string_view text) {
+  std::printf("%zu (%s): text ", index, name.c_str());
+  for (const char c : text) {
+    const bool control = static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+    if (control) std::printf("\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    if (!control) std::putchar(c);
+  }
+  std::printf("\n");
+}
+
+}  // namespace
+
+Status print_outputs(Method& method) {
+  const MethodInfo& info = method.info();
+  return for_each_result(
+      method, [&](size_t i, const TensorView& view) { print_tensor(i, info.outputs[i].name, view); },
+      [&](size_t i, std::string_view text) { print_text(i, info.outputs[i].name, text); });
+}
+
+Status print_texts(Method& method) {
+  const MethodInfo& info = method.info();
+  return for_each_result(method, [](size_t, const TensorView&) {}, [&](size_t i, std::string_view text) { print_text(i, info.outputs[i].name, text); });
+}
+
 Status outputs_json(Method& method, JsonWriter& json) {
-  std::deque<std::array<std::byte, 8>> scalars;
-  PTERON_ASSIGN(const std::vector<NamedTensor> tensors, collect(method, scalars));
-  json.begin_array();
-  for (const NamedTensor& tensor : tensors) {
-    const auto index = static_cast<size_t>(std::atoi(tensor.name.c_str()));
+  const auto begin = [&](size_t index, std::string_view dtype) {
     json.begin_object();
     json.field("output", index);
     json.field("name", method.info().outputs[index].name);
-    json.field("dtype", dtype_name(tensor.view.dtype));
-    json.key("sizes");
-    json.begin_array();
-    for (const int64_t size : tensor.view.sizes()) json.integer(size);
-    json.end_array();
-    json.key("first_values");
-    json.begin_array();
-    for (int64_t i = 0; i < std::min(tensor.view.numel(), kShownValues); ++i) value_json(tensor.view, i, json);
-    json.end_array();
-    json.end_object();
-  }
+    json.field("dtype", dtype);
+  };
+  json.begin_array();
+  PTERON_TRY(for_each_result(
+      method,
+      [&](size_t index, const TensorView& view) {
+        begin(index, dtype_name(view.dtype));
+        json.key("sizes");
+        json.begin_array();
+        for (const int64_t size : view.sizes()) json.integer(size);
+        json.end_array();
+        json.key("first_values");
+        json.begin_array();
+        for (int64_t i = 0; i < std::min(view.numel(), kShownValues); ++i) value_json(view, i, json);
+        json.end_array();
+        json.end_object();
+      },
+      [&](size_t index, std::string_view text) {
+        begin(index, "text");
+        json.field("text", text);
+        json.end_object();
+      }));
   json.end_array();
   return ok_status();
 }

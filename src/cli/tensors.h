@@ -35,18 +35,25 @@ struct TensorFile {
 /// Sets every input of the method; keys are decimal positions or input names.
 /// Errors: kInvalidInput (an input missing, one too many, or one that does not fit).
 Status set_inputs(Method& method, const TensorFile& file);
-/// Calls fn(index, tensor) for every output that is not None; scalars are 0-d tensors. Text outputs are left out.
+/// Calls fn(index, tensor) for every output that is not None; scalars are 0-d tensors. Text is left out: see for_each_text.
 /// Errors: fn's, and those of Method::output.
 Status for_each_output(Method& method, const std::function<Status(size_t, const TensorView&)>& fn);
+/// Calls fn(index, text) for every output that is text. Errors: as above.
+Status for_each_text(Method& method, const std::function<Status(size_t, std::string_view)>& fn);
 /// What is wrong with a file name for outputs (a format that is not written); empty if nothing.
 std::string output_name_problem(const std::string& path);
+/// What of a method's results a file of that name cannot hold; empty if it holds all tensors. Text is in no file: it is printed.
+std::string output_format_problem(const MethodInfo& info, const std::string& path);
 /// Writes outputs under decimal keys; None keeps its position and is not written; scalars are 0-d tensors. The name tells the format: .npy, .npz,
 /// else .safetensors.
-/// Errors: kUnsupported (several outputs into a .npy), kInvalidInput (a dtype that numpy has not), kIo and those of Method::output.
+/// Requires: output_format_problem had nothing to say.
+/// Errors: kInvalidInput (results that the format cannot hold), kIo and those of Method::output.
 Status write_outputs(Method& method, const std::string& path);
-/// Prints a line for each output with its first values.
+/// Prints a line for each output with its first values, or its text.
 Status print_outputs(Method& method);
-/// The same as a list of objects: position, name, dtype, sizes and the first values.
+/// Only those that are text.
+Status print_texts(Method& method);
+/// The same as a list of objects: position, name, dtype, sizes and the first values; of text position, name, "text" as dtype and the text.
 Status outputs_json(Method& method, JsonWriter& json);
 
 }  // namespace pteron::cli

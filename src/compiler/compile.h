@@ -87,6 +87,7 @@ struct CompileOptions {
   std::vector<std::string> disabled;       ///< passes to leave out
   VerifyLevel verify = VerifyLevel::kPhase;
   std::function<void(std::string_view pass, std::string_view text)> dump;
+  bool* wrong_option = nullptr;            ///< set to true if the error lies in these options (a name that no method has, a name twice), not in the archives
   /// Sees the program when the compilation stops after `stop_after`; the program is gone afterwards.
   std::function<Status(const ir::Program& program)> observe;
   LogSink* log = nullptr;

@@ -79,10 +79,8 @@ Status check_external_keys(const FinishedProgram& out) {
 }
 
 /// The same methods as the official exporter's constant methods: values and nothing else.
-Status add_constant_methods(const CompileOptions& options, emit::Emitted& emitted) {
+void add_constant_methods(const CompileOptions& options, emit::Emitted& emitted) {
   for (const ConstantMethod& constant : options.constants) {
-    const bool taken = std::any_of(emitted.program.plans.begin(), emitted.program.plans.end(), [&](const auto& plan) { return plan.name == constant.name; });
-    if (taken) return Status(Code::kInvalidInput, str_cat("two methods named '", constant.name, "'"));
     format::PlanSpec plan;
     plan.name = constant.name;
     format::MethodMeta meta;
@@ -101,7 +99,6 @@ Status add_constant_methods(const CompileOptions& options, emit::Emitted& emitte
     emitted.program.plans.push_back(std::move(plan));
     emitted.meta.methods.push_back(std::move(meta));
   }
-  return ok_status();
 }
 
 /// The program's record of its data file, whose last entry becomes the manifest.
@@ -140,7 +137,7 @@ Result<FinishedProgram> finalize(const EdgeProgram& edge, const CompileOptions& 
   emit.external_weights = edge.external_constants;
   emit.guards = &edge.guards;
   PTERON_ASSIGN(emit::Emitted emitted, emit::emit_program(edge.program, emit));
-  PTERON_TRY(add_constant_methods(options, emitted));
+  add_constant_methods(options, emitted);
   out.program = std::move(emitted.program);
   place_weights(edge, emitted.external, out);
   PTERON_TRY(check_external_keys(out));

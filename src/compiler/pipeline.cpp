@@ -89,6 +89,25 @@ Status import_methods(const CompileOptions& options, const ir::Catalog& catalog,
   return ok_status();
 }
 
+/// An error that the options caused, not the archives: notes it for the caller.
+Status blame_options(const CompileOptions& options, Status status) {
+  if (!status.ok() && options.wrong_option != nullptr) *options.wrong_option = true;
+  return status;
+}
+
+/// Errors: kInvalidInput (two methods of one name, constant ones included).
+Status check_method_names(const CompileOptions& options) {
+  std::set<std::string_view> names;
+  const auto taken = [&](const std::string& name) { return !names.insert(name).second; };
+  for (const MethodSource& source : options.methods) {
+    if (taken(source.method)) return Status(Code::kInvalidInput, str_cat("two methods named '", source.method, "'"));
+  }
+  for (const ConstantMethod& constant : options.constants) {
+    if (taken(constant.name)) return Status(Code::kInvalidInput, str_cat("two methods named '", constant.name, "'"));
+  }
+  return ok_status();
+}
+
 void collect_sizes(const ir::Graph& graph, std::set<const ir::ExprNode*>* symbols) {
   for (const ir::Value& value : graph.values) {
     for (const ir::Expr size : value.type.sizes) {
@@ -171,7 +190,9 @@ Status check_all_taken(const MethodPartition& part) {
 Status compile_groups(const CompileOptions& options, const ir::Catalog& catalog, EdgeProgram& edge) {
   if (options.backends.empty() && options.exclusions.empty()) return ok_status();
   std::vector<std::unique_ptr<backends::Backend>> fronts;
-  PTERON_ASSIGN(const std::vector<const backends::Backend*> asked, exclude(options, edge.program, fronts));
+  auto left = exclude(options, edge.program, fronts);
+  if (!left.ok()) return blame_options(options, std::move(left).status());
+  const std::vector<const backends::Backend*> asked = std::move(left).value();
   emit::ExternalKeys keys;
   for (const auto& method : edge.program.methods) {
     edge.report.partitions.push_back({method->name, {}, {}});
@@ -211,6 +232,7 @@ namespace {
 
 /// The phases up to the backends' groups; edge.stopped says whether one of them was the last.
 Status export_into(const CompileOptions& options, const Environment& environment, EdgeProgram& edge) {
+  PTERON_TRY(blame_options(options, check_method_names(options)));
   PTERON_ASSIGN(edge.data_name, data_file_name(options));
   edge.external_constants = options.external_weights.has_value();
   ir::Program& program = edge.program;
@@ -237,6 +259,7 @@ Status export_into(const CompileOptions& options, const Environment& environment
 
   PTERON_TRY(driver.pass("functionalize"));
   share_states(options.shared_states, program);
+  PTERON_TRY(blame_options(options, emit::check_shared_states(program, options.shared_states)));
   PTERON_TRY(driver.pass("dce"));
   driver.enter(ir::Dialect::kFunctional);
   PTERON_TRY(driver.finish("functionalize", &stop));
@@ -253,7 +276,7 @@ Status export_into(const CompileOptions& options, const Environment& environment
   PTERON_TRY(passes::check_supported(program, context.has_kernel, options.allow_random));
   if (executorch) PTERON_TRY(check_executorch_limits(program));
   if (executorch) warn_of_layouts(options, program);
-  PTERON_TRY(bound_sizes(options, program));
+  PTERON_TRY(blame_options(options, bound_sizes(options, program)));
   driver.enter(ir::Dialect::kProfile);
   PTERON_TRY(driver.finish("decompose", &stop));
   if (stop) return ok_status();

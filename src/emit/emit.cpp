@@ -58,18 +58,23 @@ Status check_equal(const ir::Program& program, const std::string& name, const ir
   return Status(Code::kInvalidInput, str_cat("shared state '", name, "' has different initial values in two methods"));
 }
 
+/// The states of that name in all methods.
+std::vector<const ir::State*> states_named(const ir::Program& program, const std::string& name) {
+  std::vector<const ir::State*> found;
+  for (const auto& method : program.methods) {
+    for (const ir::State& state : method->graph.states) {
+      if (state.name == name) found.push_back(&state);
+    }
+  }
+  return found;
+}
+
 Result<SharedStates> place_shared(const ir::Program& program, const EmitOptions& options) {
   SharedStates shared;
   for (const std::string& name : options.shared_states) {
-    const ir::State* first = nullptr;
-    for (const auto& method : program.methods) {
-      for (const ir::State& state : method->graph.states) {
-        if (state.name != name) continue;
-        if (first != nullptr) PTERON_TRY(check_equal(program, name, *first, state));
-        if (first == nullptr) first = &state;
-      }
-    }
-    if (first == nullptr) return Status(Code::kInvalidInput, str_cat("no method has a buffer '", name, "' to share"));
+    const std::vector<const ir::State*> states = states_named(program, name);
+    if (states.empty()) return Status(Code::kInternal, str_cat("no method has a buffer '", name, "' to share"));
+    const ir::State* first = states[0];
     if (!shared.offsets.emplace(name, shared.arena_bytes).second) continue;
     uint64_t size = 0;
     if (!checked_align(program[first->initial].size_bytes(), options.alignment_bytes, &size) || !checked_add(shared.arena_bytes, size, &shared.arena_bytes)) {
@@ -84,6 +89,15 @@ Result<SharedStates> place_shared(const ir::Program& program, const EmitOptions&
 std::span<const std::string_view> helper_kernels(Profile profile) {
   if (profile == Profile::kPteron) return kOwnHelpers;
   return kOfficialHelpers;
+}
+
+Status check_shared_states(const ir::Program& program, std::span<const std::string> names) {
+  for (const std::string& name : names) {
+    const std::vector<const ir::State*> states = states_named(program, name);
+    if (states.empty()) return Status(Code::kInvalidInput, str_cat("no method has a buffer '", name, "' to share"));
+    for (size_t i = 1; i < states.size(); ++i) PTERON_TRY(check_equal(program, name, *states[0], *states[i]));
+  }
+  return ok_status();
 }
 
 Result<Emitted> emit_program(const ir::Program& program, const EmitOptions& options) {

@@ -96,12 +96,15 @@ std::span<const std::string_view> helper_kernels(Profile profile);
 /// Share of the arena with the shared states in pteron.meta.
 inline constexpr std::string_view kSharedArena = "state";
 
+/// Whether buffers of these names can be one memory. Requires: functional graphs.
+/// Errors: kInvalidInput (a name that no method has as state, or that differs between methods in dtype, shape or initial value).
+Status check_shared_states(const ir::Program& program, std::span<const std::string> names);
+
 /// Emits all methods.
-/// Requires: functional graphs in which every op has a kernel of the profile, is a view, or is control flow.
+/// Requires: options.shared_states have passed check_shared_states; functional graphs in which every op has a kernel of the profile, is a view, or is control flow.
 /// Owns:    the result borrows constant bytes from `program`.
 /// Errors:  kUnsupported (a dim without an upper bound, named with its symbol and node; a value kind that the format cannot hold,
-///          a kernel that the profile lacks);
-///          kInvalidInput (a shared state that is in no method, or differs between methods in dtype, shape or initial value).
+///          a kernel that the profile lacks).
 Result<Emitted> emit_program(const ir::Program& program, const EmitOptions& options);
 /// The same for some methods, which need not be among the program's.
 Result<Emitted> emit_methods(const ir::Program& program, std::span<const ir::Method* const> methods, const EmitOptions& options);

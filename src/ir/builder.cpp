@@ -33,7 +33,8 @@ const TensorType& NodeView::type(std::string_view name) const {
   const ValueId id = value(name);
   if (id.valid()) return (*graph_)[id].type;
   // A Python number in place of a tensor: add.Tensor(x, 2).
-  static const TensorType kInt{DType::kInt64, {}, {}, {}}, kFloat{DType::kFloat32, {}, {}, {}}, kBool{DType::kBool, {}, {}, {}};
+  static const TensorType kInt{DType::kInt64, {}, {}, {}}, kFloat{DType::kFloat32, {}, {}, {}}, kBool{DType::kBool, {}, {}, {}}, kComplex{DType::kComplexFloat, {}, {}, {}};
+  if (std::holds_alternative<std::complex<double>>(arg(name))) return kComplex;
   const auto* e = std::get_if<Expr>(&arg(name));
   if (e == nullptr) return kFloat;
   return e->type() == ExprType::kInt ? kInt : e->type() == ExprType::kFloat ? kFloat : kBool;

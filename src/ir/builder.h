@@ -31,7 +31,7 @@ class NodeView {
   /// A tensor (or run-time scalar) argument; invalid if None.
   ValueId value(std::string_view name) const;
   std::vector<ValueId> values(std::string_view name) const;
-  /// Type of a tensor argument; of a Python number in its place: rank 0, kInt64, kFloat32 or kBool (kFloat32 also for None).
+  /// Type of a tensor argument; of a Python number in its place: rank 0, kInt64, kFloat32, kBool or kComplexFloat (kFloat32 also for None).
   const TensorType& type(std::string_view name) const;
   const TensorType& type(ValueId id) const { return (*graph_)[id].type; }
   /// A scalar argument as expression; `missing` if None.

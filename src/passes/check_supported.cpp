@@ -37,6 +37,12 @@ std::string problem_of(const Graph& graph, const Node& node, const HasKernel& ha
     const auto bare = [](DType t) { return t == DType::kComplexHalf; };
     if (from != to && (bare(from) || bare(to))) return str_cat("no conversion from ", dtype_name(from), " to ", dtype_name(to));
   }
+  if (op.name == "aten::bincount") {
+    const auto* weights = std::get_if<ir::ValueId>(&node.args[1]);
+    const ir::Expr count = ir::numel_of(graph[std::get<ir::ValueId>(node.args[0])].type.sizes);
+    const bool floats = graph[node.outputs[0]].type.dtype != DType::kInt64;
+    if (weights != nullptr && weights->valid() && floats && ir::dim_is(count, 0)) return "with weights of no elements: PyTorch gives int64 there, the archive says a float";
+  }
   return has_kernel(op.kernel) ? std::string() : str_cat("no kernel ", op.kernel);
 }
 

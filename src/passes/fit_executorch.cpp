@@ -221,10 +221,14 @@ class Fitter {
       std::vector<Arg> given{*self, complex_number(b, ir::number_of(*number), out)};
       if (args.size() > 2) given.push_back(args[2]);
       made.push_back(b.op(name.substr(0, 9) + ".Tensor", std::move(given)));
-    } else if ((name == "aten::mul.Tensor" || name == "aten::add.Tensor" || name == "aten::sub.Tensor") && mixed(b, args, out.dtype)) {
+    } else if ((name == "aten::mul.Tensor" || name == "aten::add.Tensor" || name == "aten::sub.Tensor") &&
+               (mixed(b, args, out.dtype) || is_lone_constant(b, args[0], out) || is_lone_constant(b, args[1], out))) {
       std::vector<Arg> given = args;
       for (size_t i = 0; i < 2; ++i) {
-        if (const auto* value = std::get_if<ValueId>(&given[i]); value != nullptr) given[i] = as_complex(b, *value, out.dtype);
+        const auto* value = std::get_if<ValueId>(&given[i]);
+        if (value == nullptr) continue;
+        const ValueId operand = is_lone_constant(b, *value, out) ? b.op("aten::expand", {*value, out.sizes}) : *value;
+        given[i] = as_complex(b, operand, out.dtype);
       }
       made.push_back(b.op(name, std::move(given)));
     } else {
@@ -232,6 +236,13 @@ class Fitter {
     }
     if (made[0].valid() && !(b.type(made[0]).sizes == out.sizes)) made[0] = b.op("aten::view", {made[0], out.sizes});
     return true;
+  }
+
+  /// A constant with one element beside a tensor with more (or as many as the call says).
+  bool is_lone_constant(Builder& b, const Arg& arg, const ir::TensorType& out) {
+    const auto* value = std::get_if<ValueId>(&arg);
+    if (value == nullptr || !value->valid() || !graph_[*value].constant.valid()) return false;
+    return ir::dim_is(ir::numel_of(b.type(*value).sizes), 1) && !ir::dim_is(ir::numel_of(out.sizes), 1);
   }
 
   static bool mixed(Builder& b, const std::vector<Arg>& args, DType dtype) {

@@ -357,7 +357,8 @@ class Functionalizer {
   ValueId copied(const std::vector<Arg>& args) {
     const auto* source = std::get_if<ValueId>(&args[1]);
     if (source != nullptr) return *source;
-    if (std::holds_alternative<Expr>(args[1])) return builder_.op("aten::fill.Scalar", {args[0], args[1]});
+    const bool number = std::holds_alternative<Expr>(args[1]) || std::holds_alternative<std::complex<double>>(args[1]);
+    if (number) return builder_.op("aten::fill.Scalar", {args[0], args[1]});
     return builder_.op("aten::copy", args);
   }
 

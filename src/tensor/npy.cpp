@@ -154,6 +154,12 @@ Result<DType> dtype_of(std::string_view descr) {
   return Status(Code::kUnsupported, str_cat(".npy dtype ", descr, ", a little-endian number or bool is expected"));
 }
 
+}  // namespace
+
+bool is_numpy_dtype(DType dtype) { return std::ranges::find(kCodes, dtype, &DTypeCode::dtype) != std::end(kCodes); }
+
+namespace {
+
 Result<std::string> npy_header(const TensorView& tensor) {
   const auto found = std::ranges::find(kCodes, tensor.dtype, &DTypeCode::dtype);
   if (found == std::end(kCodes)) {

@@ -17,6 +17,9 @@ namespace pteron {
 /// Errors: kInvalidFile (not a .npy file, cut off), kUnsupported (big-endian, structured, object and other dtypes that are not ours).
 Result<TensorView> read_npy(std::span<const std::byte> bytes);
 
+/// Whether numpy has this dtype, so that the writers take it.
+bool is_numpy_dtype(DType dtype);
+
 /// Writes one array, row-major whatever the strides.
 /// Errors: kInvalidInput (a dtype that numpy has not: bfloat16, 8-bit floats, complex32), the sink's.
 Status write_npy(const TensorView& tensor, ByteSink& sink);

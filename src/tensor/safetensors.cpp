@@ -141,6 +141,8 @@ std::string_view tag_of(DType dtype) {
 
 }  // namespace
 
+bool is_safetensors_dtype(DType dtype) { return !tag_of(dtype).empty(); }
+
 const TensorView* Safetensors::find(std::string_view name) const {
   for (const NamedTensor& tensor : tensors) {
     if (tensor.name == name) return &tensor.view;

@@ -28,6 +28,9 @@ struct Safetensors {
 /// Errors: kInvalidFile (not a safetensors file, cut off, ranges that do not fit), kUnsupported (a dtype that is not known).
 Result<Safetensors> read_safetensors(std::span<const std::byte> bytes);
 
+/// Whether the format has a name for this dtype, so that the writer takes it.
+bool is_safetensors_dtype(DType dtype);
+
 /// Writes the tensors in the given order, values row-major whatever the strides; equal input gives equal bytes.
 /// Errors: kInvalidInput (a name twice, a dtype without a name in the format), the sink's.
 Status write_safetensors(std::span<const NamedTensor> tensors, ByteSink& sink);

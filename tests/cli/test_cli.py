@@ -218,7 +218,7 @@ def test_size_bound_opens_a_compilation(pteron, tmp_path):
     refused = pteron("compile", archive)
     assert refused.returncode == 4 and "--max-size" in refused.stderr and not (tmp_path / "repeat.pte").exists()
     assert pteron("compile", archive, "--max-size", "8").returncode == 0
-    assert pteron("compile", archive, "--max-size", "nosuch=8").returncode == 5
+    assert pteron("compile", archive, "--max-size", "nosuch=8").returncode == 2
 
 
 def test_size_bound_is_the_smaller_one(pteron, sample, tmp_path):
@@ -334,3 +334,15 @@ def test_every_verb_speaks_json(pteron, sample, program, tmp_path):
 def test_help_has_one_usage_line(pteron):
     text = pteron("run", "--help").stdout
     assert text.lower().count("usage:") == 1 and "--inputs FILE" in text and "run a .pte program" in text
+
+
+def test_names_behind_two_dashes(pteron, sample, tmp_path):
+    """What stands behind -- is a file, whatever it looks like."""
+    shutil.copy(sample / "mlp_float32" / "model.pt2", tmp_path / "--json")
+    assert pteron("compile", "-o", "-x.pte", "--", "--json", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "-x.pte").is_file()
+    assert pteron("inspect", "--json", "--", "-x.pte", cwd=tmp_path).stdout.startswith("{")
+    assert pteron("compare", "-q", "--", "-x.pte", "-x.pte", cwd=tmp_path).returncode == 5  # no inputs: the files were found
+    for words in (["inspect", "--"], ["inspect", "--", "a", "b"], ["compile", "-o", "--", "m.pt2"]):
+        done = pteron(*words, cwd=tmp_path)
+        assert done.returncode == 2 and "usage: pteron" in done.stderr, words

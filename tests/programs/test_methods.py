@@ -47,6 +47,11 @@ def test_constant_methods(tmp_path, profile):
     both(tmp_path, "--profile", profile, *words)
     for name, (_, value) in CONSTANTS.items():
         if isinstance(value, str):
+            said = pteron("run", tmp_path / "m.pte", "--method", name)
+            assert said.stdout == f"0 (value): text {value}\n"
+            assert json.loads(pteron("run", tmp_path / "m.pte", "--method", name, "--json").stdout)[0]["outputs"] == [{"output": 0, "name": "value", "dtype": "text", "text": value}]
+            refused = pteron("run", tmp_path / "m.pte", "--method", name, "--outputs", tmp_path / "text.safetensors", expect=2).stderr
+            assert "gives no tensor; leave the file out" in refused and not (tmp_path / "text.safetensors").exists()
             continue
         pteron("run", tmp_path / "m.pte", "--method", name, "--outputs", tmp_path / "o.safetensors")
         found = [t.item() for t in read_tensors(tmp_path / "o.safetensors")]
@@ -70,7 +75,16 @@ def test_the_official_runtime_reads_them(tmp_path):
 
 def test_names_are_unique(tmp_path):
     save(Body(), (torch.randn(2, 64),), tmp_path / "a.pt2")
-    for words, code in ((["--method", f"a={tmp_path / 'a.pt2'}", "--method", f"a={tmp_path / 'a.pt2'}"], 2), ([tmp_path / "a.pt2", "--constant", "forward=1"], 5),
-                        ([tmp_path / "a.pt2", "--constant", "n=1", "--constant", "n=2"], 5)):
+    for words, code in ((["--method", f"a={tmp_path / 'a.pt2'}", "--method", f"a={tmp_path / 'a.pt2'}"], 2), ([tmp_path / "a.pt2", "--constant", "forward=1"], 2),
+                        ([tmp_path / "a.pt2", "--constant", "n=1", "--constant", "n=2"], 2)):
         assert "two methods named" in pteron("compile", *words, "-o", tmp_path / "m.pte", expect=code).stderr
     assert "NAME=VALUE" in pteron("compile", tmp_path / "a.pt2", "--constant", "12", "-o", tmp_path / "m.pte", expect=2).stderr
+
+
+def test_compare_looks_at_text(tmp_path):
+    save(Body(), (torch.randn(2, 64),), tmp_path / "a.pt2")
+    for name, text in (("a", "tiny"), ("b", "tiny"), ("c", "large\x1b[2J")):
+        pteron("compile", tmp_path / "a.pt2", "--constant", f"get_name={text}", "-o", tmp_path / f"{name}.pte")
+    pteron("compare", tmp_path / "a.pte", tmp_path / "b.pte", "--method", "get_name")
+    assert "the texts differ" in pteron("compare", tmp_path / "a.pte", tmp_path / "c.pte", "--method", "get_name", expect=1).stdout
+    assert pteron("run", tmp_path / "c.pte", "--method", "get_name").stdout == "0 (value): text large\\x1b[2J\n"

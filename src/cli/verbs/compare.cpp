@@ -29,10 +29,12 @@ constexpr Option kCompareOptions[] = {
     {"atol", "", OptionKind::kReal, "X", "absolute tolerance; default 1e-5"},
 };
 
-/// Tensors of one call, row-major, with their bytes.
+/// Results of one call: tensors, row-major, with their bytes, and text.
 struct Tensors {
   std::map<std::string, TensorView> views;
+  std::map<std::string, std::string> texts;
   std::vector<Buffer> bytes;
+  bool from_program = false;  ///< a tensor file and the interpreter have no text
 
   Status add(const std::string& name, const TensorView& view) {
     PTERON_ASSIGN(Buffer copy, Buffer::create(std::max<size_t>(view.size_bytes(), 1)));
@@ -54,7 +56,12 @@ Status run_program(const std::string& path, const Arguments& a, const std::vecto
     PTERON_TRY(set_inputs(*method, file));
     PTERON_TRY(method->execute());
     Tensors call;
+    call.from_program = true;
     PTERON_TRY(for_each_output(*method, [&](size_t index, const TensorView& view) { return call.add(str_cat(index), view); }));
+    PTERON_TRY(for_each_text(*method, [&](size_t index, std::string_view text) {
+      call.texts.emplace(str_cat(index), text);
+      return ok_status();
+    }));
     out->push_back(std::move(call));
   }
   return ok_status();
@@ -136,6 +143,27 @@ class DifferencePrinter {
   JsonWriter writer_;
 };
 
+/// Text of two programs: equal or not.
+void compare_texts(const Calls& left, const Calls& right, DifferencePrinter& printer) {
+  const auto show = [&](size_t call, const std::string& name, const std::string* a, const std::string* b) {
+    Difference d;
+    d.count = 1;
+    if (a == nullptr || b == nullptr) d.problem = a == nullptr ? "missing on the first side" : "missing on the other side";
+    if (a != nullptr && b != nullptr && *a != *b) d.problem = "the texts differ";
+    printer.show(call, name, d, {});
+  };
+  const auto find = [](const Tensors& tensors, const std::string& name) {
+    const auto found = tensors.texts.find(name);
+    return found == tensors.texts.end() ? nullptr : &found->second;
+  };
+  for (size_t call = 0; call < left.size(); ++call) {
+    for (const auto& [name, text] : left[call].texts) show(call, name, &text, find(right[call], name));
+    for (const auto& [name, text] : right[call].texts) {
+      if (!left[call].texts.contains(name)) show(call, name, nullptr, &text);
+    }
+  }
+}
+
 Tolerance read_tolerance(const Arguments& a) {
   Tolerance tolerance;
   if (a.has("rtol")) tolerance.rtol = a.real("rtol", 0);
@@ -181,6 +209,7 @@ Result<int> run_compare(const Arguments& a) {
       if (!left[call].views.contains(name)) printer.show(call, name, {.problem = "missing on the first side"}, {});
     }
   }
+  if (right[0].from_program && left[0].from_program) compare_texts(left, right, printer);
   printer.finish();
   return printer.failed() ? 1 : 0;
 }

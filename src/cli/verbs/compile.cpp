@@ -69,11 +69,6 @@ std::string read_methods(const Arguments& a, compiler::CompileOptions* options) 
     options->methods.push_back({text.substr(0, equals), text.substr(equals + 1)});
   }
   if (!a.positionals().empty()) options->methods.push_back({"forward", a.positionals()[0]});
-  for (size_t i = 0; i < options->methods.size(); ++i) {
-    for (size_t j = 0; j < i; ++j) {
-      if (options->methods[i].method == options->methods[j].method) return str_cat("two methods named '", options->methods[i].method, "'");
-    }
-  }
   return {};
 }
 
@@ -416,7 +411,11 @@ Result<int> run_compile(const Arguments& a) {
       if (!problem.empty()) text_status = Status(Code::kInternal, str_cat("text form after ", pass, ": ", problem));
     };
   }
-  PTERON_ASSIGN(const std::unique_ptr<compiler::EdgeProgram> edge, compiler::export_program(options, session.environment()));
+  bool wrong_option = false;
+  options.wrong_option = &wrong_option;
+  auto exported = compiler::export_program(options, session.environment());
+  if (!exported.ok() && wrong_option) return usage_error("compile", exported.status().message());
+  PTERON_ASSIGN(const std::unique_ptr<compiler::EdgeProgram> edge, std::move(exported));
   PTERON_TRY(std::move(text_status));
   if (edge->stopped) {
     if (a.flag("json")) print_json(edge->report, "", {});

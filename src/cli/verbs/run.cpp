@@ -17,7 +17,7 @@ namespace {
 
 constexpr Option kRunOptions[] = {
     {"inputs", "i", OptionKind::kList, "FILE", "tensors of one call (.safetensors, .npy, .npz); repeat for several calls on the same state"},
-    {"outputs", "o", OptionKind::kList, "FILE", "where a call's results go (.safetensors, .npz, or .npy for a single output); once per --inputs"},
+    {"outputs", "o", OptionKind::kList, "FILE", "where a call's results go (.safetensors, .npz, or .npy for a single output), text is printed; once per --inputs"},
     {"method", "m", OptionKind::kList, "NAME", "the method to call; default: forward, or the only one; repeat to name one for each call"},
     {"kernels", "k", OptionKind::kList, "LIBRARY", "a shared library with own operators (pteron/ops.h)"},
     {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) with weights; default: those that the program names, beside it"},
@@ -60,12 +60,18 @@ Result<int> run_run(const Arguments& a) {
   if (names.size() > 1 && !inputs.empty() && names.size() != inputs.size()) {
     return usage_error("run", str_cat(names.size(), " --method for ", inputs.size(), " --inputs"));
   }
+  const auto method_of = [&](size_t call) { return pick_method(*program, names.empty() ? std::string() : names.size() == 1 ? names[0] : names[call]); };
+  for (size_t call = 0; call < outputs.size(); ++call) {
+    PTERON_ASSIGN(const std::string name, method_of(call));
+    PTERON_ASSIGN(const MethodInfo info, program->method_info(name));
+    if (const std::string problem = output_format_problem(info, outputs[call]); !problem.empty()) return usage_error("run", problem);
+  }
   std::map<std::string, std::unique_ptr<Method>> methods;  // one session: they share what the file shares
   const bool as_json = a.flag("json");
   JsonWriter json;
   json.begin_array();
   for (size_t call = 0; call < calls; ++call) {
-    PTERON_ASSIGN(const std::string name, pick_method(*program, names.empty() ? std::string() : names.size() == 1 ? names[0] : names[call]));
+    PTERON_ASSIGN(const std::string name, method_of(call));
     std::unique_ptr<Method>& method = methods[name];
     if (method == nullptr) {
       const auto peer = std::find_if(methods.begin(), methods.end(), [](const auto& entry) { return entry.second != nullptr; });
@@ -85,8 +91,8 @@ Result<int> run_run(const Arguments& a) {
       json.key("outputs");
       PTERON_TRY(outputs_json(*method, json));
       json.end_object();
-    } else if (call >= outputs.size()) {
-      PTERON_TRY(print_outputs(*method));
+    } else {
+      PTERON_TRY(call < outputs.size() ? print_texts(*method) : print_outputs(*method));  // text goes into no file
     }
   }
   json.end_array();

@@ -103,6 +103,7 @@ using Value = std::conditional_t<std::is_same_v<T, Half> || std::is_same_v<T, BF
 struct MaxWindow {
   int64_t begin[3], end[3], step[3];
 
+  MaxWindow() = default;
   MaxWindow(const Pool& p, const int64_t* at) {
     for (int d = 0; d < 3; ++d) {
       step[d] = p.adaptive ? 1 : p.axis[d].dilation;
@@ -113,12 +114,10 @@ struct MaxWindow {
   }
 };
 
-/// Largest value of the window of output (z, y, x) and its position in the plane.
+/// Largest value of a window and its position in the plane.
 template <typename T>
-Value<T> window_max(const Pool& p, const T* plane, int64_t z, int64_t y, int64_t x, int64_t* where) {
+Value<T> window_max(const Pool& p, const T* plane, const MaxWindow& w, int64_t* where) {
   using V = Value<T>;
-  const int64_t at[3] = {z, y, x};
-  const MaxWindow w(p, at);
   V best = std::numeric_limits<V>::has_infinity ? -std::numeric_limits<V>::infinity() : std::numeric_limits<V>::lowest();
   *where = (w.begin[0] * p.axis[1].in + w.begin[1]) * p.axis[2].in + w.begin[2];
   for (int64_t i = w.begin[0]; i < w.end[0]; i += w.step[0]) {
@@ -235,7 +234,8 @@ void max_planes(KernelContext& context, const Pool& p, const T* x, T* y, int64_t
       for (int64_t j = 0; j < p.axis[1].out; ++j) {
         for (int64_t k = 0; k < p.axis[2].out; ++k) {
           int64_t where = 0;
-          to[i * p.axis[0].y_stride + j * p.axis[1].y_stride + k * p.axis[2].y_stride] = store_value<T>(window_max<T>(p, from, i, j, k, &where));
+          const int64_t at[3] = {i, j, k};
+          to[i * p.axis[0].y_stride + j * p.axis[1].y_stride + k * p.axis[2].y_stride] = store_value<T>(window_max<T>(p, from, MaxWindow(p, at), &where));
           if (indices == nullptr) continue;
           indices[n * p.i_batch + c * p.i_channel + i * p.axis[0].i_stride + j * p.axis[1].i_stride + k * p.axis[2].i_stride] = where;
         }
@@ -503,6 +503,76 @@ Status adaptive_max_pool(KernelContext& context, const Tensor& x, IntList output
   return run_max(context, p, x, out, &indices);
 }
 
+/// Where the window of output o begins on an axis (ATen's generate_intervals); every step rounds to T, as there.
+template <typename T>
+int64_t fractional_begin(const Axis& a, Value<T> sample, int64_t o) {
+  using V = Value<T>;
+  if (o + 1 == a.out) return a.in - a.kernel;
+  const auto round = [](V v) { return convert_value<V>(store_value<T>(v)); };
+  const V alpha = round(round(static_cast<V>(a.in - a.kernel)) / round(static_cast<V>(a.out - 1)));
+  return static_cast<int64_t>(round(round(round(static_cast<V>(o)) + sample) * alpha)) - static_cast<int64_t>(round(sample * alpha));
+}
+
+/// Samples: [N, C, spatial], for every plane one of each axis. Depth, height, width in volumes; width, then height in images.
+template <typename T>
+Status fractional_planes(const Pool& p, int spatial, const Tensor& samples, const T* x, T* y, int64_t* indices) {
+  using V = Value<T>;
+  for (int64_t plane = 0; plane < p.batch * p.channels; ++plane) {
+    const int64_t n = plane / p.channels, c = plane % p.channels;
+    V sample[3] = {0, 0, 0};
+    for (int d = 0; d < spatial; ++d) {
+      const int at = spatial == 2 ? 1 - d : d;
+      const V v = convert_value<V>(samples.as<T>()[n * samples.stride(0) + c * samples.stride(1) + at * samples.stride(2)]);
+      if (!(v >= 0 && v <= 1)) return Status(Code::kInvalidInput, str_cat("fractional_max_pool", spatial, "d: a random sample of ", static_cast<double>(v), ", expected 0 to 1"));
+      sample[3 - spatial + d] = v;
+    }
+    MaxWindow w;
+    const auto place = [&](int d, int64_t o) {
+      w.begin[d] = fractional_begin<T>(p.axis[d], sample[d], o);
+      w.end[d] = w.begin[d] + p.axis[d].kernel;
+      w.step[d] = 1;
+      return w.begin[d] >= 0 && w.end[d] <= p.axis[d].in;
+    };
+    bool inside = true;
+    for (int64_t i = 0; i < p.axis[0].out; ++i) {
+      inside = inside && place(0, i);
+      for (int64_t j = 0; j < p.axis[1].out; ++j) {
+        inside = inside && place(1, j);
+        for (int64_t k = 0; k < p.axis[2].out; ++k) {
+          if (!inside || !place(2, k)) return Status(Code::kInvalidInput, str_cat("fractional_max_pool", spatial, "d: a window leaves the input"));
+          int64_t where = 0;
+          y[n * p.y_batch + c * p.y_channel + i * p.axis[0].y_stride + j * p.axis[1].y_stride + k * p.axis[2].y_stride] =
+              store_value<T>(window_max<T>(p, x + n * p.x_batch + c * p.x_channel, w, &where));
+          indices[n * p.i_batch + c * p.i_channel + i * p.axis[0].i_stride + j * p.axis[1].i_stride + k * p.axis[2].i_stride] = where;
+        }
+      }
+    }
+  }
+  return ok_status();
+}
+
+template <int spatial>
+Status fractional_max_pool(KernelContext&, const Tensor& x, IntList kernel_size, IntList output_size, const Tensor& samples, Tensor& out, Tensor& indices) {
+  Pool p;
+  PTERON_TRY(set_adaptive(&p, x, output_size, spatial, out, &indices));
+  Sizes kernel;
+  PTERON_TRY(spread("kernel_size", kernel_size, spatial, 1, &kernel));
+  for (int d = 0; d < spatial; ++d) {
+    Axis& a = p.axis[3 - spatial + d];
+    a.kernel = kernel[static_cast<size_t>(d)];
+    if (a.kernel < 1 || a.out < 0 || a.out + a.kernel - 1 > a.in) {
+      return Status(Code::kInvalidInput, str_cat("fractional_max_pool", spatial, "d: ", a.out, " windows of ", a.kernel, " in an input of ", a.in));
+    }
+  }
+  if (samples.dtype() != x.dtype() || samples.rank() != 3 || samples.size(0) < p.batch || samples.size(1) != p.channels || samples.size(2) != spatial) {
+    return Status(Code::kInvalidInput, str_cat("fractional_max_pool", spatial, "d: random samples ", dtype_name(samples.dtype()), " ", shape_text(samples.sizes())));
+  }
+  Status status;
+  const bool known = dispatch_floating(
+      x.dtype(), [&]<typename T>() { status = fractional_planes<T>(p, spatial, samples, x.as<T>(), out.as<T>(), indices.as<int64_t>()); });
+  return known ? std::move(status) : Status(Code::kUnsupported, str_cat("fractional_max_pool", spatial, "d of ", dtype_name(x.dtype())));
+}
+
 /// y = 0, then y[indices] = x in every plane.
 template <typename T>
 Status unpool(const Pool& p, const T* x, const int64_t* indices, T* y) {
@@ -569,6 +639,8 @@ constexpr runtime::Kernel kRows[] = {
     {"aten::adaptive_max_pool3d.out", PTERON_KERNEL(adaptive_max_pool<3>)},
     {"aten::avg_pool2d.out", PTERON_KERNEL(avg_pool<2>)},
     {"aten::avg_pool3d.out", PTERON_KERNEL(avg_pool<3>)},
+    {"aten::fractional_max_pool2d.output", PTERON_KERNEL(fractional_max_pool<2>)},
+    {"aten::fractional_max_pool3d.output", PTERON_KERNEL(fractional_max_pool<3>)},
     {"aten::max_pool2d_with_indices.out", PTERON_KERNEL(max_pool_with_indices<2>)},
     {"aten::max_pool3d_with_indices.out", PTERON_KERNEL(max_pool_with_indices<3>)},
     {"aten::max_unpool2d.out", PTERON_KERNEL(max_unpool2d)},

@@ -5,6 +5,7 @@
 #include "ops/compose.h"
 #include "ops/pool/portable.h"
 #include "ops/pool/shape.h"
+#include "tensor/dtype.h"
 
 namespace pteron::ops::pool {
 namespace {
@@ -67,6 +68,23 @@ Status infer_adaptive(InferContext& c) {
   c.add(dtype, sizes);
   if (indices) c.add(DType::kInt64, sizes);
   return ok_status();
+}
+
+/// Windows in places that the samples choose; every plane of [N, C, ...] has its own.
+template <size_t spatial>
+Status infer_fractional(InferContext& c) {
+  PTERON_TRY((infer_adaptive<spatial, true>(c)));
+  const TensorType& x = c.type("self");
+  const TensorType& samples = c.type("random_samples");
+  std::vector<Expr> kernel, to;
+  PTERON_TRY(spread(c, "kernel_size", spatial, &kernel));
+  PTERON_TRY(spread(c, "output_size", spatial, &to));
+  for (size_t d = 0; d < spatial; ++d) {
+    const Expr room = x.sizes[x.sizes.size() - spatial + d] - to[d] - kernel[d] + Expr(1);
+    if (ir::bounds(room).max < 0) return Status(Code::kInvalidInput, str_cat("input ", shape_text(x.sizes), " is smaller than its windows"));
+  }
+  if (samples.dtype == x.dtype && samples.rank() == 3) return ok_status();
+  return Status(Code::kInvalidInput, str_cat("random samples ", dtype_name(samples.dtype), " ", shape_text(samples.sizes), ", expected ", dtype_name(x.dtype), " of rank 3"));
 }
 
 /// A list argument with `first` put before its single entry; an empty list stays empty.
@@ -160,6 +178,10 @@ constexpr OpDef kTable[] = {
     {.schema = "aten::adaptive_max_pool3d(Tensor self, int[3] output_size) -> (Tensor, Tensor)", .infer = infer_adaptive<3, true>,
      .decompose = portable_adaptive_max_pool,
      .kernel = "aten::adaptive_max_pool3d.out"},
+    {.schema = "aten::fractional_max_pool2d(Tensor self, int[2] kernel_size, int[2] output_size, Tensor random_samples) -> (Tensor, Tensor)",
+     .infer = infer_fractional<2>, .kernel = "aten::fractional_max_pool2d.output"},
+    {.schema = "aten::fractional_max_pool3d(Tensor self, int[3] kernel_size, int[3] output_size, Tensor random_samples) -> (Tensor, Tensor)",
+     .infer = infer_fractional<3>, .kernel = "aten::fractional_max_pool3d.output"},
     {.schema = "aten::max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor", .infer = infer_adaptive<2, false>,
      .decompose = portable_max_unpool,
      .kernel = "aten::max_unpool2d.out"},

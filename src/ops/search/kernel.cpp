@@ -263,6 +263,7 @@ Status bincount(KernelContext&, const Tensor& self, const Tensor* weights, int64
   if (weights != nullptr && load_weight == nullptr) return Status(Code::kUnsupported, "bincount: weights of this dtype");
   constexpr int64_t kBlock = 512;
   const int64_t n = self.size(0);
+  if (n == 0 && out.dtype() != DType::kInt64) return Status(Code::kInvalidInput, "bincount of no elements with weights: PyTorch gives int64 there, the program has a float");
   alignas(64) int64_t numbers[kBlock];
   int64_t least = 0, most = -1;
   for (int64_t from = 0; from < n; from += kBlock) {

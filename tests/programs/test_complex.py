@@ -1,0 +1,92 @@
+"""Complex Python numbers as arguments: they become tensors, or are refused with everything else."""
+import pytest
+import torch
+from torch import nn
+
+from whole import check_calls, compile_model, pteron, save
+
+
+class Call(nn.Module):
+    def __init__(self, fn):
+        super().__init__()
+        self.fn = fn
+
+    def forward(self, *args):
+        return self.fn(*args)
+
+
+def written(write):
+    def run(x):
+        y = x.clone()
+        write(y)
+        return y
+    return run
+
+
+def set_row(y):
+    y[0] = 2j
+
+
+torch.manual_seed(0)
+REAL, COMPLEX, INTS, MASK = torch.randn(3, 4), torch.randn(3, 4, dtype=torch.complex64), torch.arange(12).reshape(3, 4), torch.rand(3, 4) > 0.5
+CASES = {
+    "product of floats": (lambda x: x * 2j, (REAL,)),
+    "product of complex": (lambda x: x * (1 + 2j), (COMPLEX,)),
+    "product of ints": (lambda x: x * 2j, (INTS,)),
+    "product of doubles": (lambda x: torch.view_as_real(x * 0.1j), (REAL.double(),)),
+    "product of 0-d doubles": (lambda x: torch.view_as_real(x * 0.1j), (REAL.double().sum(),)),
+    "sums": (lambda x: (x + 2j, 2j + x, x - 2j, 2j - x), (REAL,)),
+    "quotients": (lambda x: (x / 2j, 2j / x), (COMPLEX,)),
+    "powers": (lambda x: (x ** 2j, 2j ** x), (COMPLEX,)),
+    "comparisons": (lambda x: (x == 2j, x != 2j), (COMPLEX,)),
+    "full": (lambda x: (torch.full((2, 3), 1 + 2j), torch.full_like(x, 2j), x.new_full((2,), 2j), torch.tensor(2j) * x), (COMPLEX,)),
+    "where": (lambda x, m: (torch.where(m, x, 2j), torch.where(m, 2j, x), torch.where(m, 2j, 1.0)), (COMPLEX, MASK)),
+    "masked_fill": (lambda x, m: x.masked_fill(m, 2j), (COMPLEX, MASK)),
+    "index_fill": (lambda x: x.index_fill(0, torch.tensor([0]), 2j), (COMPLEX,)),
+    "scatter": (lambda x: x.scatter(0, torch.zeros(1, 4, dtype=torch.long), 2j), (COMPLEX,)),
+    "factors": (lambda x: (torch.add(x, x, alpha=2j), torch.sub(x, x, alpha=2j), torch.addcmul(x, x, x, value=2j)), (COMPLEX,)),
+    "in place": (written(lambda y: y.mul_(2j)), (COMPLEX,)),
+    "fill": (written(lambda y: y.fill_(2j)), (COMPLEX,)),
+    "assignment": (written(set_row), (COMPLEX,)),
+    "rotation": (lambda x: torch.exp(x * 2j).real, (REAL,)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_complex_numbers(name, tmp_path):
+    fn, args = CASES[name]
+    check_calls(Call(fn), [args], tmp_path)
+
+
+def test_sizes_that_vary(tmp_path):
+    module = Call(lambda x: (x * 2j + 1j).abs())
+    rows = torch.export.Dim("rows", min=1, max=8)
+    check_calls(module, [(torch.randn(5, 4),), (torch.randn(1, 4),), (torch.randn(8, 4),)], tmp_path, dynamic_shapes={"args": ({0: rows},)})
+
+
+@pytest.mark.parametrize("name", ["product of floats", "product of complex", "sums"])
+def test_official_kernels(name, tmp_path):
+    fn, args = CASES[name]
+    check_calls(Call(fn), [args], tmp_path, "--profile", "executorch")
+
+
+def test_all_refusals_at_once(tmp_path):
+    def several(x):
+        return torch.linalg.solve(x[:3, :3], x[:3, 3]), torch.addmm(x[:3, :3], x, x.mT, alpha=2j), torch.linspace(0, 2j, 5), x * 2j
+    save(Call(several), (COMPLEX,), tmp_path / "m.pt2")
+    said = pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", expect=4).stderr
+    for text in ("aten::linalg_solve", "linear algebra of complex64", "aten::addmm", "a complex number as argument 'alpha'", "aten::linspace", "3 unsupported operators:"):
+        assert text in said, said
+    assert not (tmp_path / "m.pte").exists()
+
+
+def test_files_that_hold_no_double_complex(tmp_path):
+    """Said before the first call; an .npz holds them."""
+    program, _ = compile_model(Call(lambda x: x * 2j), (REAL.double(),), tmp_path)
+    from safetensors.torch import save_file
+    save_file({"0": REAL.double()}, str(tmp_path / "in.safetensors"))
+    said = pteron("run", program, "-i", tmp_path / "in.safetensors", "-o", tmp_path / "y.safetensors", expect=2).stderr
+    assert "safetensors have no dtype complex128" in said and ".npz" in said
+    pteron("run", program, "-i", tmp_path / "in.safetensors", "-o", tmp_path / "y.npz")
+    import numpy
+    torch.testing.assert_close(torch.from_numpy(numpy.load(tmp_path / "y.npz")["0"]), REAL.double() * 2j)
