@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/str_cat.h"
+#include "cli/ops_trial.h"
 #include "compiler/profile.h"
 #include "emit/emit.h"
 
@@ -23,6 +24,9 @@ constexpr compiler::FormLimit kForms[] = {
     {"`_weight_int4pack_mm_for_cpu` with a weight that was packed before the export", "its order of bytes is that of the processor that packed it"},
     {"`linear_cross_entropy` with gradients made ahead", "training"},
     {"a range (`arange`) of floats whose bounds are known only at run time", "the number of elements is an integer expression"},
+    {"a complex number as argument that is neither operand nor fill value (`beta` and `alpha` of `addmm`, bounds of `linspace`)", "kernels take real numbers"},
+    {"complex numbers of 16 bits (`half * 2j`)", "no kernels"},
+    {"`bincount` with weights of a tensor without elements", "PyTorch gives int64 there, the archive says a float"},
     {"tensors of more than 16 dims", "the file format holds 16"},
     {"inside `torch.vmap`: control flow over slices, random numbers that differ from slice to slice, views without a rule where the program writes",
      "`export.run_decompositions()` may give a plain program"},
@@ -162,6 +166,8 @@ std::string unsupported_text(const ir::Catalog& catalog, const compiler::Environ
   out += joined(random) + "\n";
   out += "\n## Forms of other operators\n\n| form | reason |\n|---|---|\n";
   for (const auto& form : kForms) str_append(out, "| ", form.op, " | ", form.reason, " |\n");
+  out += "\n## Complex numbers\n\nTensors of complex64 and complex128, and complex Python numbers as arguments, are taken where a kernel takes them. Small calls with complex64\nare refused by these operators (many of them, as pools and comparisons of size, have no complex form in PyTorch either):\n\n";
+  out += complex_trial_text(catalog, environment) + "\n";
   out += "\n## With `--profile executorch`, in addition\n\nNeither an official kernel nor a decomposition into some:\n\n";
   std::vector<std::string_view> missing;
   for (const ir::Op* op : catalog.all()) {
@@ -173,7 +179,8 @@ std::string unsupported_text(const ir::Catalog& catalog, const compiler::Environ
   str_append(out, "\nForms that the official kernels get wrong. They are decomposed where the operator has a decomposition for them, else refused:\n\n");
   out += "| operator | reason |\n|---|---|\n";
   for (const auto& limit : compiler::executorch_limits()) str_append(out, "| `", limit.op, "` | ", limit.reason, " |\n");
-  out += "| complex numbers | few official kernels take them |\n";
+  out += "| complex numbers | few official kernels take them |\n\n";
+  out += executorch_trial_text(catalog, environment);
   out += "\nOne fault stays: in a call with a size of 0 beside the dim, the official `cat` forgets the other sizes of its result.\n";
   str_append(out, "\n## Official kernels that do not run here\n\n", joined(missing_kernels(environment)), "\n");
   return out;

@@ -1,14 +1,20 @@
-// Coverage by dtype and backend: every core operator is called with small made-up arguments, compiled as the pipeline does it and run.
+// Coverage by trial: operators are called with small made-up arguments, compiled as the pipeline does it and run. Core ATen by dtype and backend;
+// the whole catalog for what the executorch profile refuses, and for what complex numbers are refused by.
 #include "cli/ops_trial.h"
 
 #include <algorithm>
 #include <array>
 #include <map>
 #include <optional>
+#include <set>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "base/str_cat.h"
+#include "cli/ops_report.h"
 #include "compiler/profile.h"
+#include "emit/emit.h"
 #include "interp/evaluator.h"
 #include "ir/builder.h"
 #include "ir/text.h"
@@ -33,6 +39,8 @@ constexpr DTypeRow kDTypes[] = {
     {DType::kInt16, "i16"},   {DType::kInt8, "i8"},     {DType::kUInt8, "u8"},    {DType::kBool, "bool"},     {DType::kFloat8E4M3FN, "f8e4m3fn"}, {DType::kComplexFloat, "c64"},
 };
 /// Sizes of all tensors of a trial, tried in order until inference takes one.
+/// Words for arguments that choose a reduction: those of scatter_reduce and index_reduce, those of scatter.
+constexpr std::string_view kReductions[] = {"amax", "sum", "mean", "prod"}, kAccumulations[] = {"add", "multiply"};
 const std::vector<std::vector<int64_t>> kShapes = {{2, 2}, {1, 2, 4, 4}, {2, 2, 2}, {4}, {1, 2, 4}, {1, 2, 4, 4, 4}, {}};
 
 bool named(std::string_view name, std::initializer_list<std::string_view> parts) {
@@ -42,7 +50,8 @@ bool named(std::string_view name, std::initializer_list<std::string_view> parts)
 /// Made-up arguments of an operator for one dtype and shape.
 class Trial {
  public:
-  Trial(const ir::Op& op, const DTypeRow& dtype, const std::vector<int64_t>& shape, const ir::Catalog& catalog) : op_(op), dtype_(dtype), shape_(shape), catalog_(catalog) {}
+  Trial(const ir::Op& op, const DTypeRow& dtype, const std::vector<int64_t>& shape, const ir::Catalog& catalog, std::string_view reduction = "none")
+      : op_(op), dtype_(dtype), shape_(shape), catalog_(catalog), reduction_(reduction) {}
 
   /// Builds the graph with the operator as its only node. False if the operator does not take such arguments.
   bool build() {
@@ -60,6 +69,7 @@ class Trial {
     auto complete = ir::complete_args(op_, std::move(args_), program_.exprs);
     if (!complete.ok()) return false;
     auto node = ir::make_node(graph, op_, std::move(complete).value(), "y");
+    if (!node.ok()) refusal_ = node.status();
     if (!node.ok()) return false;
     graph.order = {*node};
     graph.outputs.clear();
@@ -70,6 +80,8 @@ class Trial {
   }
 
   ir::Program& program() { return program_; }
+  /// What inference said if it took no such arguments.
+  const Status& refusal() const { return refusal_; }
   size_t input_count() const { return std::max<size_t>(inputs_.size(), 1); }
 
  private:
@@ -135,7 +147,7 @@ class Trial {
         return args_.emplace_back(std::vector<Expr>(named(op_.name, {"rms"}) ? 2 : 3, program_.exprs.boolean(true))), true;
       }
       case BaseType::kScalar: return args_.emplace_back(Expr(1)), true;
-      case BaseType::kString: return args_.emplace_back(std::string("none")), true;
+      case BaseType::kString: return args_.emplace_back(std::string(arg.name == "reduce" ? reduction_ : "none")), true;
       case BaseType::kScalarType: return args_.emplace_back(dtype_.dtype), true;
       default: return false;
     }
@@ -145,6 +157,8 @@ class Trial {
   const DTypeRow& dtype_;
   const std::vector<int64_t>& shape_;
   const ir::Catalog& catalog_;
+  std::string_view reduction_;
+  Status refusal_;
   ir::Program program_;
   std::vector<std::string> inputs_;
   std::vector<Arg> args_;
@@ -166,6 +180,7 @@ std::optional<std::vector<interp::HostTensor>> make_inputs(const ir::Graph& grap
 }
 
 struct Outcome {
+  bool compiled = false;
   bool ran = false;
   std::vector<bool> taken;  ///< by backend
 };
@@ -179,6 +194,7 @@ Outcome try_trial(Trial& trial, const ir::Catalog& catalog, const compiler::Envi
   context.has_kernel = environment.has_kernel;
   context.allow_random = true;
   if (!passes::find_pass("decompose")->run(graph, context).ok() || !passes::check_supported(program, environment.has_kernel, true).ok()) return outcome;
+  outcome.compiled = true;
   const auto inputs = make_inputs(graph);
   bool random = false;
   for (const ir::NodeId id : graph.order) random = random || graph[id].op->has(ir::kRandom);
@@ -191,6 +207,110 @@ Outcome try_trial(Trial& trial, const ir::Catalog& catalog, const compiler::Envi
     outcome.taken.push_back(all);
   }
   return outcome;
+}
+
+/// A shape whose call runs on our kernels with some dtype; if none runs on zeros (a solution of equations), one that compiles.
+struct Shape {
+  const ir::Op* op;
+  const std::vector<int64_t>* sizes;
+  bool runs;
+  bool fits(const Outcome& outcome) const { return runs ? outcome.ran : outcome.compiled; }
+};
+
+/// The words for an operator; one that nobody reads if it has no such argument.
+std::span<const std::string_view> reductions_of(const ir::Op& op) {
+  if (op.schema.find("reduce") < 0) return std::span(kReductions).first(1);
+  if (op.schema.name == "aten::scatter") return kAccumulations;
+  return kReductions;
+}
+
+void find_shape(const DTypeRow& dtype, const ir::Catalog& catalog, const compiler::Environment& environment, Shape* found) {
+  for (const auto& shape : kShapes) {
+    for (const std::string_view reduction : reductions_of(*found->op)) {
+      Trial trial(*found->op, dtype, shape, catalog, reduction);
+      if (found->runs || !trial.build()) continue;
+      const Outcome outcome = try_trial(trial, catalog, environment, {});
+      if (outcome.ran || (outcome.compiled && found->sizes == nullptr)) found->sizes = &shape;
+      found->runs = outcome.ran;
+    }
+  }
+}
+
+std::vector<Shape> shapes_of(const ir::Catalog& catalog, const compiler::Environment& environment, size_t* untried) {
+  std::vector<Shape> out;
+  for (const ir::Op* op : catalog.all()) {
+    const bool plain = op->def.infer != nullptr && !op->name.starts_with("pteron::") && !op->has(ir::kRegion) && !op->has(ir::kDrop) && !op->has(ir::kEffect);
+    if (!plain || op->has(ir::kRandom)) continue;
+    Shape found{op, nullptr, false};
+    for (const DTypeRow& dtype : kDTypes) {
+      if (!found.runs) find_shape(dtype, catalog, environment, &found);
+    }
+    if (found.sizes == nullptr) ++*untried;
+    if (found.sizes != nullptr) out.push_back(found);
+  }
+  return out;
+}
+
+/// What stands behind the last colon; lists of names in backquotes.
+std::string after_colon(std::string_view message) {
+  const size_t colon = message.rfind(": ");
+  std::string text(message.substr(colon == std::string_view::npos ? 0 : colon + 2));
+  if (text.starts_with('[') && text.ends_with(']')) text.front() = text.back() = '`';
+  return text;
+}
+
+/// Names of operators in a refusal ("  aten::sort.stable  x1 ..."), else the end of its message.
+std::set<std::string> names_in(std::string_view message) {
+  std::set<std::string> names;
+  if (message.find('\n') == std::string_view::npos) names.insert(after_colon(message));
+  for (size_t at = message.find("\n  "); at != std::string_view::npos; at = message.find("\n  ", at + 1)) {
+    const std::string_view line = message.substr(at + 3);
+    names.insert(str_cat("`", line.substr(0, line.find_first_of(" \n")), "`"));
+  }
+  return names;
+}
+
+/// The pipeline of the executorch profile, from functional graph to emission.
+Status try_executorch(Trial& trial, const ir::Catalog& catalog, const compiler::Environment& environment) {
+  ir::Program& program = trial.program();
+  passes::PassContext context;
+  context.catalog = &catalog;
+  context.evaluator = environment.evaluator;
+  context.has_kernel = [](std::string_view kernel) { return emit::is_control_flow(kernel) || compiler::executorch_has_kernel(kernel); };
+  context.avoid = compiler::executorch_avoids;
+  for (const std::string_view pass : {"decompose", "fit_executorch", "fold_constants", "dce"}) PTERON_TRY(passes::find_pass(pass)->run(program.methods[0]->graph, context).status());
+  PTERON_TRY(passes::check_supported(program, context.has_kernel));
+  PTERON_TRY(compiler::check_executorch_limits(program));
+  for (const std::string_view pass : {"remove_noops", "fold_casts_views", "dce"}) PTERON_TRY(passes::find_pass(pass)->run(program.methods[0]->graph, context).status());
+  emit::EmitOptions options;
+  options.profile = emit::Profile::kExecutorch;
+  options.has_kernel = context.has_kernel;
+  options.catalog = &catalog;
+  return emit::emit_program(program, options).status();
+}
+
+/// Whether a complex call is refused although such a call with floats runs; errors of inference that say "invalid" are PyTorch's own.
+bool refuses_complex(const ir::Op& op, const std::vector<int64_t>& shape, const ir::Catalog& catalog, const compiler::Environment& environment) {
+  Trial trial(op, kDTypes[std::size(kDTypes) - 1], shape, catalog);
+  if (!trial.build()) return trial.refusal().code() == Code::kUnsupported;
+  passes::PassContext context;
+  context.catalog = &catalog;
+  context.has_kernel = environment.has_kernel;
+  ir::Graph& graph = trial.program().methods[0]->graph;
+  const Status decomposed = passes::find_pass("decompose")->run(graph, context).status();
+  if (!decomposed.ok()) return decomposed.code() == Code::kUnsupported;
+  if (!passes::check_supported(trial.program(), environment.has_kernel).ok()) return true;
+  const auto inputs = make_inputs(graph);
+  interp::StateTensors states;
+  return inputs && interp::run_graph(*environment.evaluator, graph, *inputs, &states).status().code() == Code::kUnsupported;
+}
+
+/// Names of dtypes for people: all of them in one word.
+std::string dtypes_text(const std::vector<std::string_view>& refused, size_t tried) {
+  if (refused.size() == tried) return "every dtype";
+  std::string out;
+  for (const std::string_view name : refused) str_append(out, out.empty() ? "" : ", ", name);
+  return out;
 }
 
 std::string padded(std::string text, size_t width) {
@@ -240,6 +360,56 @@ std::string trial_text(const ir::Catalog& catalog, const compiler::Environment& 
     out += "\n";
   }
   return out;
+}
+
+std::string executorch_trial_text(const ir::Catalog& catalog, const compiler::Environment& environment) {
+  size_t untried = 0, calls = 0;
+  std::map<std::pair<std::string, std::string>, std::vector<std::string_view>> rows;  // (dtypes, what they lead to) -> operators
+  for (const Shape& shape : shapes_of(catalog, environment, &untried)) {
+    const ir::Op* const op = shape.op;
+    if (how_of(*op, environment, true) == How::kUnsupported) continue;
+    std::vector<std::string_view> refused;
+    std::set<std::string> names;
+    size_t tried = 0;
+    for (const DTypeRow& dtype : kDTypes) {
+      if (is_complex(dtype.dtype) || is_float8(dtype.dtype)) continue;
+      bool ran = false, bad = false;
+      for (const std::string_view reduction : reductions_of(*op)) {
+        Trial ours(*op, dtype, *shape.sizes, catalog, reduction), theirs(*op, dtype, *shape.sizes, catalog, reduction);
+        if (!ours.build() || !shape.fits(try_trial(ours, catalog, environment, {})) || !theirs.build()) continue;
+        const Status status = try_executorch(theirs, catalog, environment);
+        ran = ran || status.ok() || status.code() == Code::kUnsupported;
+        if (status.code() != Code::kUnsupported) continue;  // also calls that only our kernels let through
+        bad = true;
+        for (const std::string& name : names_in(status.message())) names.insert(name);
+      }
+      tried += ran;
+      calls += ran;
+      if (bad) refused.push_back(dtype_name(dtype.dtype));
+    }
+    const bool only_itself = names.size() == 1 && *names.begin() == str_cat("`", op->name, "`");
+    if (refused.empty() || (only_itself && !shape.runs)) continue;  // arguments that do not run on our kernels either may be wrong
+    std::string leads;
+    for (const std::string& name : names) str_append(leads, leads.empty() ? "" : ", ", name);
+    rows[{dtypes_text(refused, tried), leads}].push_back(op->name);
+  }
+  std::string out = str_cat("Operators whose small call leads to operators or forms without an official kernel (", calls, " calls of all operators were tried; for ", untried,
+                            " operators none could be made up):\n\n| operators | dtypes | what the call needs |\n|---|---|---|\n");
+  for (const auto& [key, operators] : rows) {
+    std::string names;
+    for (const std::string_view name : operators) str_append(names, names.empty() ? "" : ", ", "`", name, "`");
+    str_append(out, "| ", names, " | ", key.first, " | ", key.second, " |\n");
+  }
+  return out;
+}
+
+std::string complex_trial_text(const ir::Catalog& catalog, const compiler::Environment& environment) {
+  size_t untried = 0;
+  std::string out;
+  for (const Shape& shape : shapes_of(catalog, environment, &untried)) {
+    if (refuses_complex(*shape.op, *shape.sizes, catalog, environment)) str_append(out, out.empty() ? "" : ", ", "`", shape.op->name, "`");
+  }
+  return out.empty() ? "none" : out;
 }
 
 }  // namespace pteron::cli

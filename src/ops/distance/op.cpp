@@ -50,7 +50,7 @@ Status infer_cross(InferContext& c) {
   PTERON_ASSIGN(const int dim, cross_dim(c));
   std::vector<Expr> sizes;
   PTERON_TRY(broadcast_args(c, {"self", "other"}, &sizes));
-  if (self.rank() != other.rank() || dim_differ(self.sizes[static_cast<size_t>(dim)], 3) || dim_differ(other.sizes[static_cast<size_t>(dim)], 3)) {
+  if (self.rank() == 0 || self.rank() != other.rank() || dim_differ(self.sizes[static_cast<size_t>(dim)], 3) || dim_differ(other.sizes[static_cast<size_t>(dim)], 3)) {
     return Status(Code::kInvalidInput, str_cat("cross of shapes ", shape_text(self.sizes), " and ", shape_text(other.sizes), " along dim ", dim));
   }
   c.add(self.dtype, std::move(sizes));

@@ -184,6 +184,9 @@ Status infer_stft(InferContext& c) {
   const TensorType x = c.type("self");
   if (x.rank() != 1 && x.rank() != 2) return Status(Code::kInvalidInput, str_cat("stft of ", shape_text(x.sizes)));
   const Stft s = read_stft(c);
+  if (ir::bounds(s.size).max < 1 || ir::bounds(s.hop).min < 1) {
+    return Status(Code::kInvalidInput, str_cat("stft with n_fft ", ir::to_text(s.size), " and hop_length ", ir::to_text(s.hop), ", both must be positive"));
+  }
   std::vector<Expr> sizes;
   if (x.rank() == 2) sizes.push_back(x.sizes[0]);
   sizes.push_back(s.onesided ? floor_div(s.size, Expr(2)) + Expr(1) : s.size);
