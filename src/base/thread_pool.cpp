@@ -1,11 +1,13 @@
-// The default thread pool: sleeping workers, one job at a time, parts handed out by an atomic counter.
+// The default thread pool: workers that look for work a while before they sleep, one job at a time, parts handed out by an atomic counter.
 #include "base/thread_pool.h"
 
+#include <immintrin.h>
 #include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -24,7 +26,6 @@ struct Job {
   int64_t count;
   int64_t step;
   std::atomic<int64_t> next{0};
-  int active = 0;  // workers inside run(); guarded by the pool's mutex
 };
 
 void run_parts(Job& job) {
@@ -37,6 +38,30 @@ void run_parts(Job& job) {
   inside_part = false;
 }
 
+/// How long a worker looks for the next loop before it sleeps: longer than what lies between two loops of a model, far shorter than a call that
+/// its user would notice. Waking a sleeper costs tens of microseconds, on virtual machines more.
+constexpr std::chrono::microseconds kLookFor{200};
+/// Pauses before the processor is offered to other threads.
+constexpr int kPausesAlone = 500;
+
+/// Waits a while for `ready`; false if it did not come.
+template <typename Ready>
+bool look_for(Ready&& ready) {
+  for (int i = 0; i < kPausesAlone; ++i) {
+    if (ready()) return true;
+    _mm_pause();
+  }
+  const auto end = std::chrono::steady_clock::now() + kLookFor;
+  while (!ready()) {
+    for (int i = 0; i < 32 && !ready(); ++i) _mm_pause();
+    if (std::chrono::steady_clock::now() > end) return ready();
+    sched_yield();  // returns at once where nobody else wants the processor
+  }
+  return true;
+}
+
+/// A loop is posted by setting job_ and then epoch_; a worker that sees a new epoch counts itself in active_ before it reads job_, and the caller
+/// clears job_ before it reads active_: so no worker touches a job whose caller has gone. These four are sequentially consistent.
 class Pool final : public ThreadPool {
  public:
   explicit Pool(int threads) {
@@ -50,11 +75,8 @@ class Pool final : public ThreadPool {
   }
 
   ~Pool() override {
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    wake_.notify_all();
+    stop_.store(true);
+    post();
     for (const pthread_t worker : workers_) pthread_join(worker, nullptr);
   }
 
@@ -69,15 +91,12 @@ class Pool final : public ThreadPool {
     }
     const std::lock_guard turn(turn_, std::adopt_lock);
     Job job{&part, count, std::max(grain, (count + threads * 4 - 1) / (threads * 4))};
-    {
-      const std::lock_guard lock(mutex_);
-      job_ = &job;
-    }
-    wake_.notify_all();
+    job_.store(&job);
+    post();
     run_parts(job);
-    std::unique_lock lock(mutex_);
-    job_ = nullptr;
-    done_.wait(lock, [&] { return job.active == 0; });
+    job_.store(nullptr);
+    if (look_for([this] { return active_.load() == 0; })) return;
+    for (int busy = active_.load(); busy != 0; busy = active_.load()) active_.wait(busy);
   }
 
  private:
@@ -86,25 +105,39 @@ class Pool final : public ThreadPool {
     return nullptr;
   }
 
+  /// Shows all workers that there is something new.
+  void post() {
+    epoch_.fetch_add(1);
+    if (sleeping_.load() == 0) return;
+    { const std::lock_guard lock(mutex_); }  // a worker between its last look and its sleep
+    wake_.notify_all();
+  }
+
   void work() {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      wake_.wait(lock, [this] { return stop_ || (job_ != nullptr && job_->next.load(std::memory_order_relaxed) < job_->count); });
-      if (stop_) return;
-      Job& job = *job_;
-      ++job.active;
-      lock.unlock();
-      run_parts(job);
-      lock.lock();
-      if (--job.active == 0) done_.notify_all();
+    for (uint64_t seen = 0;;) {
+      const auto is_new = [&] { return epoch_.load() != seen; };
+      if (!look_for(is_new)) {
+        std::unique_lock lock(mutex_);
+        sleeping_.fetch_add(1);
+        wake_.wait(lock, is_new);
+        sleeping_.fetch_sub(1);
+      }
+      seen = epoch_.load();
+      if (stop_.load()) return;
+      active_.fetch_add(1);
+      if (Job* job = job_.load()) run_parts(*job);
+      if (active_.fetch_sub(1) == 1) active_.notify_one();
     }
   }
 
   std::mutex turn_;   // one loop at a time; a second caller runs its loop alone
-  std::mutex mutex_;  // guards job_, stop_, Job::active
-  std::condition_variable wake_, done_;
-  Job* job_ = nullptr;
-  bool stop_ = false;
+  std::mutex mutex_;  // of wake_
+  std::condition_variable wake_;
+  std::atomic<Job*> job_{nullptr};
+  std::atomic<bool> stop_{false};
+  alignas(64) std::atomic<uint64_t> epoch_{0};
+  std::atomic<int> sleeping_{0};
+  alignas(64) std::atomic<int> active_{0};  // workers that may hold job_
   std::vector<pthread_t> workers_;
 };
 
