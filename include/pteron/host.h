@@ -34,7 +34,7 @@ class ThreadPool {
 /// Number of CPUs that this process may use (its CPU set, not the machine's); at least 1.
 int usable_cpu_count();
 
-/// The default pool: `threads` - 1 workers that sleep when idle; threads <= 0 takes usable_cpu_count(). Never more than that count.
+/// The default pool: `threads` - 1 workers that look for the next loop for 0.2 ms and then sleep; threads <= 0 takes usable_cpu_count(). Never more than that count.
 std::unique_ptr<ThreadPool> make_thread_pool(int threads);
 
 /// A pool that runs everything on the calling thread.

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <numeric>
 #include <thread>
@@ -130,6 +131,35 @@ TEST(ThreadPool, NeverMoreThreadsThanCpus) {
   EXPECT_LE(make_thread_pool(10000)->thread_count(), usable_cpu_count());
   EXPECT_EQ(make_thread_pool(1)->thread_count(), 1);
   EXPECT_EQ(serial_pool().thread_count(), 1);
+}
+
+TEST(ThreadPool, EveryItemOnceInManyLoops) {
+  const auto pool = make_thread_pool(0);
+  std::vector<std::atomic<int>> seen(1000);
+  for (int round = 0; round < 300; ++round) {
+    if (round % 100 == 99) std::this_thread::sleep_for(std::chrono::milliseconds(2));  // longer than workers look for work: they sleep
+    const int64_t count = round % 7 == 0 ? round % 3 : 1 + round * 3;
+    pool->parallel_for(count, 1 + round % 5, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) seen[static_cast<size_t>(i)].fetch_add(1);
+    });
+    for (int64_t i = 0; i < count; ++i) ASSERT_EQ(seen[static_cast<size_t>(i)].exchange(0), 1) << "item " << i << " of " << count << ", round " << round;
+  }
+}
+
+TEST(ThreadPool, CallersOnSeveralThreads) {
+  const auto pool = make_thread_pool(0);
+  std::atomic<int64_t> sum{0};
+  const auto work = [&] {
+    for (int round = 0; round < 200; ++round) {
+      pool->parallel_for(64, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) sum.fetch_add(i);
+      });
+    }
+  };
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 3; ++i) callers.emplace_back(work);
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(sum.load(), 3 * 200 * 64 * 63 / 2);
 }
 
 TEST(StrCat, JoinsEverything) { EXPECT_EQ(str_cat("a", 1, ' ', -2.5, true, std::string("z"), int64_t{1} << 40), "a1 -2.5truez1099511627776"); }

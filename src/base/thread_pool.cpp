@@ -10,6 +10,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -20,20 +21,28 @@ namespace {
 // True on a thread that is running a part, so that nested loops stay on it.
 thread_local bool inside_part = false;
 
-/// One parallel_for call that workers take parts from.
-struct Job {
-  const std::function<void(int64_t, int64_t)>* part;
-  int64_t count;
-  int64_t step;
+/// The items of one thread, which others may take once they are done with their own.
+struct alignas(64) Share {
   std::atomic<int64_t> next{0};
+  int64_t end = 0;
 };
 
-void run_parts(Job& job) {
+/// One parallel_for call. Thread t begins with the t-th part of the items, in every loop: what it wrote in the last one lies in its caches.
+struct Job {
+  const std::function<void(int64_t, int64_t)>& part;
+  int64_t step;
+  std::span<Share> shares;
+};
+
+void run_parts(Job& job, size_t thread) {
   inside_part = true;
-  for (;;) {
-    const int64_t begin = job.next.fetch_add(job.step, std::memory_order_relaxed);
-    if (begin >= job.count) break;
-    (*job.part)(begin, std::min(begin + job.step, job.count));
+  for (size_t i = 0; i < job.shares.size(); ++i) {
+    Share& share = job.shares[(thread + i) % job.shares.size()];
+    for (;;) {
+      const int64_t begin = share.next.fetch_add(job.step, std::memory_order_relaxed);
+      if (begin >= share.end) break;
+      job.part(begin, std::min(begin + job.step, share.end));
+    }
   }
   inside_part = false;
 }
@@ -65,22 +74,25 @@ bool look_for(Ready&& ready) {
 class Pool final : public ThreadPool {
  public:
   explicit Pool(int threads) {
-    workers_.reserve(static_cast<size_t>(threads - 1));
-    for (int i = 1; i < threads; ++i) {
+    workers_.resize(static_cast<size_t>(threads - 1));
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      Worker& worker = workers_[i];
+      worker.pool = this;
+      worker.index = i + 1;
       // Not std::thread: it throws where the system has no room for one more thread. Fewer workers do.
-      pthread_t worker;
-      if (pthread_create(&worker, nullptr, &start_worker, this) != 0) break;
-      workers_.push_back(worker);
+      if (pthread_create(&worker.thread, nullptr, &start_worker, &worker) != 0) break;
+      ++started_;
     }
+    shares_ = std::vector<Share>(started_ + 1);
   }
 
   ~Pool() override {
     stop_.store(true);
     post();
-    for (const pthread_t worker : workers_) pthread_join(worker, nullptr);
+    for (size_t i = 0; i < started_; ++i) pthread_join(workers_[i].thread, nullptr);
   }
 
-  int thread_count() const override { return static_cast<int>(workers_.size()) + 1; }
+  int thread_count() const override { return static_cast<int>(started_) + 1; }
 
   void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& part) override {
     if (count <= 0) return;
@@ -90,18 +102,30 @@ class Pool final : public ThreadPool {
       return;
     }
     const std::lock_guard turn(turn_, std::adopt_lock);
-    Job job{&part, count, std::max(grain, (count + threads * 4 - 1) / (threads * 4))};
+    for (int64_t t = 0; t < threads; ++t) {
+      Share& share = shares_[static_cast<size_t>(t)];
+      share.next.store(count / threads * t + std::min(t, count % threads), std::memory_order_relaxed);
+      share.end = count / threads * (t + 1) + std::min(t + 1, count % threads);
+    }
+    Job job{part, std::max(grain, (count + threads * 4 - 1) / (threads * 4)), shares_};
     job_.store(&job);
     post();
-    run_parts(job);
+    run_parts(job, 0);
     job_.store(nullptr);
     if (look_for([this] { return active_.load() == 0; })) return;
     for (int busy = active_.load(); busy != 0; busy = active_.load()) active_.wait(busy);
   }
 
  private:
-  static void* start_worker(void* pool) {
-    static_cast<Pool*>(pool)->work();
+  struct Worker {
+    Pool* pool = nullptr;
+    size_t index = 0;  ///< from 1; the caller of a loop is 0
+    pthread_t thread = {};
+  };
+
+  static void* start_worker(void* argument) {
+    const Worker& worker = *static_cast<Worker*>(argument);
+    worker.pool->work(worker.index);
     return nullptr;
   }
 
@@ -113,7 +137,7 @@ class Pool final : public ThreadPool {
     wake_.notify_all();
   }
 
-  void work() {
+  void work(size_t index) {
     for (uint64_t seen = 0;;) {
       const auto is_new = [&] { return epoch_.load() != seen; };
       if (!look_for(is_new)) {
@@ -125,7 +149,7 @@ class Pool final : public ThreadPool {
       seen = epoch_.load();
       if (stop_.load()) return;
       active_.fetch_add(1);
-      if (Job* job = job_.load()) run_parts(*job);
+      if (Job* job = job_.load()) run_parts(*job, index);
       if (active_.fetch_sub(1) == 1) active_.notify_one();
     }
   }
@@ -138,7 +162,9 @@ class Pool final : public ThreadPool {
   alignas(64) std::atomic<uint64_t> epoch_{0};
   std::atomic<int> sleeping_{0};
   alignas(64) std::atomic<int> active_{0};  // workers that may hold job_
-  std::vector<pthread_t> workers_;
+  std::vector<Share> shares_;               // one a thread; written by the caller while active_ is 0
+  std::vector<Worker> workers_;
+  size_t started_ = 0;                      // of workers_
 };
 
 class SerialPool final : public ThreadPool {

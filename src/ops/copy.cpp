@@ -109,15 +109,21 @@ void copy_short_rows(KernelContext& context, const CopyPlan& plan, const T* from
   const size_t column = static_cast<size_t>(plan.rank) - 1, row = column - 1;
   const int64_t columns = plan.size[column], rows = plan.size[row];
   const int64_t to_column = plan.to_stride[column], from_column = plan.from_stride[column], to_row = plan.to_stride[row], from_row = plan.from_stride[row];
-  context.pool->parallel_for(total / (rows * columns), std::max<int64_t>(1, 16384 / (rows * columns)), [&](int64_t begin, int64_t end) {
+  // Parts are runs of rows of one outer index.
+  constexpr int64_t kPartElements = 16384;
+  const int64_t run = std::clamp<int64_t>(kPartElements / columns, 1, rows), runs = (rows + run - 1) / run;
+  context.pool->parallel_for(total / (rows * columns) * runs, std::max<int64_t>(1, kPartElements / (run * columns)), [&](int64_t begin, int64_t end) {
     for (int64_t part = begin; part < end; ++part) {
       int64_t from_at = 0, to_at = 0;
-      outer_offsets(plan, 2, part, -1, &from_at, &to_at);
-      if (columns <= 8 && rows > columns) {  // few columns: each in one go
-        for (int64_t j = 0; j < columns; ++j) copy_row(from + from_at + j * from_column, from_row, to + to_at + j * to_column, to_row, rows);
+      outer_offsets(plan, 2, part / runs, -1, &from_at, &to_at);
+      const int64_t first = part % runs * run, count = std::min(run, rows - first);
+      from_at += first * from_row;
+      to_at += first * to_row;
+      if (columns <= 8 && count > columns) {  // few columns: each in one go
+        for (int64_t j = 0; j < columns; ++j) copy_row(from + from_at + j * from_column, from_row, to + to_at + j * to_column, to_row, count);
         continue;
       }
-      for (int64_t i = 0; i < rows; ++i) copy_row(from + from_at + i * from_row, from_column, to + to_at + i * to_row, to_column, columns);
+      for (int64_t i = 0; i < count; ++i) copy_row(from + from_at + i * from_row, from_column, to + to_at + i * to_row, to_column, columns);
     }
   });
 }

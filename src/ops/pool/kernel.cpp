@@ -74,18 +74,25 @@ void for_planes(KernelContext& context, const Pool& p, Fn&& fn) {
 /// Channels that are neighbours in input and output, as in channels-last images: loops run along them.
 bool channels_last(const Pool& p) { return p.channels >= 8 && p.x_channel == 1 && p.y_channel == 1; }
 
-/// Calls fn(batch, z, y, x) for all outputs of a plane, and for all batches, on the pool's threads.
+constexpr int64_t kChannelBlock = 64;
+/// Fewer outputs than this share out their channels as well.
+constexpr int64_t kManyPixels = 64;
+
+/// Calls fn(batch, z, y, x, first channel, past the last) for all outputs of a plane, and for all batches, on the pool's threads.
 template <typename Fn>
 void for_pixels(KernelContext& context, const Pool& p, Fn&& fn) {
   const int64_t plane = p.axis[0].out * p.axis[1].out * p.axis[2].out, across = p.axis[2].out, down = p.axis[1].out;
   int64_t work = p.channels;
   for (const Axis& a : p.axis) work *= p.adaptive ? ceil_div(a.in, std::max<int64_t>(a.out, 1)) : a.kernel;
-  context.pool->parallel_for(p.batch * plane, std::max<int64_t>(32768 / std::max<int64_t>(work, 1), 1), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) fn(i / plane, i % plane / (across * down), i / across % down, i % across);
+  const int64_t parts = p.batch * plane < kManyPixels ? ceil_div(p.channels, kChannelBlock) : 1;
+  const int64_t channels = ceil_div(ceil_div(p.channels, parts), kChannelBlock) * kChannelBlock;
+  context.pool->parallel_for(p.batch * plane * parts, std::max<int64_t>(32768 / std::max<int64_t>(work / parts, 1), 1), [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) {
+      const int64_t i = part / parts, first = part % parts * channels;
+      fn(i / plane, i % plane / (across * down), i / across % down, i % across, first, std::min(p.channels, first + channels));
+    }
   });
 }
-
-constexpr int64_t kChannelBlock = 64;
 
 template <typename T>
 bool is_nan(T v) {
@@ -138,12 +145,12 @@ Value<T> window_max(const Pool& p, const T* plane, const MaxWindow& w, int64_t* 
 template <typename T>
 void max_pixels(KernelContext& context, const Pool& p, const T* x, T* y) {
   using V = Value<T>;
-  for_pixels(context, p, [&](int64_t n, int64_t z, int64_t row, int64_t column) {
+  for_pixels(context, p, [&](int64_t n, int64_t z, int64_t row, int64_t column, int64_t first, int64_t last) {
     const int64_t at[3] = {z, row, column};
     const MaxWindow w(p, at);
     T* const to = y + n * p.y_batch + z * p.axis[0].y_stride + row * p.axis[1].y_stride + column * p.axis[2].y_stride;
-    for (int64_t c0 = 0; c0 < p.channels; c0 += kChannelBlock) {
-      const int64_t count = std::min(kChannelBlock, p.channels - c0);
+    for (int64_t c0 = first; c0 < last; c0 += kChannelBlock) {
+      const int64_t count = std::min(kChannelBlock, last - c0);
       V best[kChannelBlock];
       std::fill(best, best + count, std::numeric_limits<V>::has_infinity ? -std::numeric_limits<V>::infinity() : std::numeric_limits<V>::lowest());
       for (int64_t i = w.begin[0]; i < w.end[0]; i += w.step[0]) {
@@ -363,12 +370,12 @@ void average_planes(KernelContext& context, const Pool& p, Divisor divisor, cons
 template <typename T>
 void average_pixels(KernelContext& context, const Pool& p, Divisor divisor, const T* x, T* y) {
   using S = Sum<T>;
-  for_pixels(context, p, [&](int64_t n, int64_t z, int64_t row, int64_t column) {
+  for_pixels(context, p, [&](int64_t n, int64_t z, int64_t row, int64_t column, int64_t first, int64_t last) {
     const int64_t at[3] = {z, row, column};
     const AverageWindow w = average_window(p, divisor, at);
     T* const to = y + n * p.y_batch + z * p.axis[0].y_stride + row * p.axis[1].y_stride + column * p.axis[2].y_stride;
-    for (int64_t c0 = 0; c0 < p.channels; c0 += kChannelBlock) {
-      const int64_t count = std::min(kChannelBlock, p.channels - c0);
+    for (int64_t c0 = first; c0 < last; c0 += kChannelBlock) {
+      const int64_t count = std::min(kChannelBlock, last - c0);
       S sum[kChannelBlock] = {};
       for (int64_t i = w.begin[0]; i < w.end[0]; ++i) {
         for (int64_t j = w.begin[1]; j < w.end[1]; ++j) {

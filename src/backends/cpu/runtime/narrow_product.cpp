@@ -341,7 +341,8 @@ Status run_narrow_product(const NarrowProduct& p, ThreadPool& pool) {
   if (panels * weights.panel_bytes() <= kCachedWeightBytes) block = std::max<int64_t>(std::min<int64_t>(block, kLowBlock), kernels.rows);
   const double work = static_cast<double>(p.rows) * static_cast<double>(weights.columns()) * static_cast<double>(weights.depth());
   const auto threads = static_cast<int64_t>(std::clamp(work / kThreadGrain, 1.0, static_cast<double>(pool.thread_count())));
-  if (threads > 1) block = std::min(block, ceil_div(p.rows, threads));
+  // Threads share the rows, or the panels if these are more bytes; each task converts its rows, so there is one a thread.
+  if (threads > 1 && p.rows >= weights.columns()) block = std::min(block, ceil_div(p.rows, threads));
   // Blocks of nearly the same height, of whole groups of rows.
   block = ceil_div(ceil_div(p.rows, ceil_div(p.rows, block)), int64_t{kernels.rows}) * kernels.rows;
   const int64_t blocks = ceil_div(p.rows, block);

@@ -25,6 +25,7 @@ constexpr int64_t kMaxPrefetchLines = 8;
 constexpr int64_t kGatherColumns = 128;
 // Below this many multiplications a second thread costs more than it saves.
 constexpr double kThreadGrain = 1 << 17;
+constexpr int64_t kTasksEach = 4;
 
 struct Named {
   std::string_view name;
@@ -250,10 +251,13 @@ void run_product(const Product& p, ThreadPool& pool) {
   }
   const double work = static_cast<double>(p.rows) * static_cast<double>(p.weights->columns()) * static_cast<double>(p.weights->depth());
   const auto threads = static_cast<int64_t>(std::clamp(work / kThreadGrain, 1.0, static_cast<double>(pool.thread_count())));
-  if (threads > 1) block = std::min(block, ceil_div(p.rows, threads));
+  // Threads share the rows, or the panels if these are more bytes: what is shared is read once in all, the other by every thread.
+  if (threads > 1 && p.rows >= p.weights->columns()) block = std::min(block, ceil_div(p.rows, threads));
   block = ceil_div(ceil_div(p.rows, ceil_div(p.rows, block)), tile_rows) * tile_rows;
   const int64_t blocks = ceil_div(p.rows, block);
-  const int64_t parts = std::min(panels, ceil_div(threads, blocks));
+  // Several tasks a thread, so that they end at the same time; none smaller than half of what a thread is worth.
+  const int64_t tasks = threads == 1 ? 1 : std::clamp<int64_t>(static_cast<int64_t>(work / (kThreadGrain / 2)), threads, threads * kTasksEach);
+  const int64_t parts = std::min(panels, ceil_div(tasks, blocks));
   const int64_t part = ceil_div(panels, parts);
   // Measured with rows 4,096 bytes apart: 13 % on Zen 3, nothing on Xeons; with other rows the copy is not won back.
   const bool gather = p.work != nullptr && rows_collide(p) && p.weights->depth() > kDepthBlock * 3 / 2 && part * tile_set().columns >= kGatherColumns;

@@ -190,7 +190,9 @@ Status run_winograd(const WinogradConv& c, ThreadPool& pool) {
   const int64_t tiles = tile_count(c.count, c.out_height, c.out_width);
   const int64_t panels = c.weights->matrices[0]->panel_count(), threads = pool.thread_count();
   if (tiles == 0 || panels == 0) return ok_status();
-  const int64_t block = block_tiles(tiles, c.channels, c.out_channels);
+  int64_t block = block_tiles(tiles, c.channels, c.out_channels);
+  // As many blocks for every thread, where there are several each.
+  if (tiles > block) block = ceil_div(tiles, ceil_div(ceil_div(tiles, block), threads) * threads);
   const int64_t blocks = ceil_div(tiles, block);
   // With fewer blocks than threads, the output channels are shared out as well; each part transforms the input for itself.
   const int64_t parts = std::min(panels, ceil_div(threads, blocks)), part = ceil_div(panels, parts);
