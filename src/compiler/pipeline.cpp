@@ -1,6 +1,7 @@
 // The main path, top to bottom: every phase of a compilation up to what the backends take. finalize.cpp goes on from there.
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <set>
 
 #include "base/mapped_file.h"
@@ -158,6 +159,73 @@ Status bound_sizes(const CompileOptions& options, ir::Program& program) {
   return ok_status();
 }
 
+/// Sizes that have no bound in the file format, each with where it is met first.
+class UnboundedSizes {
+ public:
+  void look(const ir::Graph& graph) {
+    for (const ir::NodeId id : graph.order) {
+      const ir::Node& node = graph[id];
+      for (const ir::ValueId out : node.outputs) look(graph[out], str_cat(node.op->name, " at ", node.source.empty() ? str_cat("node ", node.name) : node.source));
+      for (const auto& region : node.regions) look(*region);
+    }
+  }
+  void look(const ir::Value& value, const std::string& where) {
+    if (value.kind != ir::ValueKind::kTensor) return;
+    for (const ir::Expr size : value.type.sizes) {
+      if (size.is_const() || ir::bounds(size).max <= INT32_MAX) continue;
+      Entry& entry = sizes_[name_of(size)];
+      if (entry.count++ == 0) entry.first = where;
+    }
+  }
+  std::string lines() const {
+    std::string out;
+    for (const auto& [name, entry] : sizes_) str_append(out, "\n  size ", name, "  x", entry.count, "  first in ", entry.first);
+    return out;
+  }
+
+ private:
+  struct Entry {
+    uint32_t count = 0;
+    std::string first;
+  };
+  /// The symbol without a bound, else the whole expression.
+  static std::string name_of(ir::Expr size) {
+    for (const ir::Expr symbol : ir::symbols_in(size)) {
+      if (ir::bounds(symbol).max > INT32_MAX) return symbol.node()->name;
+    }
+    return ir::to_text(size);
+  }
+  std::map<std::string, Entry> sizes_;
+};
+
+/// No memory can be planned for sizes without an upper bound.
+/// Errors: kUnsupported naming every such size and where it is met first.
+Status check_bounds(const ir::Program& program) {
+  UnboundedSizes sizes;
+  for (const auto& method : program.methods) {
+    for (const ir::Input& input : method->graph.inputs) {
+      if (input.value.valid()) sizes.look(method->graph[input.value], str_cat("input '", input.name, "' of method ", method->name));
+    }
+    sizes.look(method->graph);
+  }
+  const std::string lines = sizes.lines();
+  if (lines.empty()) return ok_status();
+  return Status(Code::kUnsupported, str_cat("sizes without an upper bound below 2^31; export with a maximum (Dim(max=...)), or compile with --max-size:", lines));
+}
+
+/// All that the profile cannot run, in one error.
+Status check_all(const ir::Program& program, const passes::PassContext& context, bool executorch) {
+  std::string text;
+  const auto note = [&](const Status& status) {
+    if (!status.ok()) str_append(text, text.empty() ? "" : "\n", status.message());
+  };
+  note(passes::check_supported(program, context.has_kernel, context.allow_random));
+  if (executorch) note(check_executorch_limits(program));
+  if (text.empty()) return ok_status();
+  note(check_bounds(program));
+  return Status(Code::kUnsupported, std::move(text));
+}
+
 /// Makes the constant `name`, if the graph has it, a state that the graph leaves as it is.
 void share_constant(std::string_view name, ir::Graph& graph) {
   for (uint32_t i = 0; i < graph.values.size(); ++i) {
@@ -273,10 +341,9 @@ Status export_into(const CompileOptions& options, const Environment& environment
   if (executorch) PTERON_TRY(driver.pass("fit_executorch"));
   if (executorch) PTERON_TRY(driver.pass("fold_constants"));
   PTERON_TRY(driver.pass("dce"));
-  PTERON_TRY(passes::check_supported(program, context.has_kernel, options.allow_random));
-  if (executorch) PTERON_TRY(check_executorch_limits(program));
-  if (executorch) warn_of_layouts(options, program);
   PTERON_TRY(blame_options(options, bound_sizes(options, program)));
+  PTERON_TRY(check_all(program, context, executorch));
+  if (executorch) warn_of_layouts(options, program);
   driver.enter(ir::Dialect::kProfile);
   PTERON_TRY(driver.finish("decompose", &stop));
   if (stop) return ok_status();
@@ -289,6 +356,7 @@ Status export_into(const CompileOptions& options, const Environment& environment
   PTERON_TRY(driver.pass("dce"));
   PTERON_TRY(driver.finish("optimize", &stop));
   if (stop) return ok_status();
+  PTERON_TRY(check_bounds(program));
 
   PTERON_TRY(compile_groups(options, *environment.catalog, edge));
   return driver.finish("partition", &stop);

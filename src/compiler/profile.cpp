@@ -114,6 +114,7 @@ bool complex_scalar(const ir::Graph& graph, const ir::Node& node) {
 }
 
 bool complex_beyond(const ir::Graph& graph, const ir::Node& node) {
+  if (!executorch_has_kernel(node.op->kernel)) return false;  // said with all kernels that are missing
   if (complex_scalar(graph, node)) return true;
   if (!node.op->known || node.op->is_view() || node.op->has(ir::kAlias) || std::find(std::begin(kComplex), std::end(kComplex), node.op->name) != std::end(kComplex)) return false;
   bool complex = false;

@@ -80,6 +80,25 @@ def test_all_refusals_at_once(tmp_path):
     assert not (tmp_path / "m.pte").exists()
 
 
+def test_all_refusals_of_the_official_profile_at_once(tmp_path):
+    """Missing kernels, forms that official kernels get wrong, and sizes without a bound."""
+    def several(x, n):
+        return torch.histc(x, 4), torch.view_as_real((x * 2j).exp()), torch.special.erfcx(x.double()), torch.repeat_interleave(x[0], n)
+    save(Call(several), (torch.randn(4, 4), torch.tensor([1, 2, 0, 1])), tmp_path / "m.pt2")
+    said = pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", "--profile", "executorch", expect=4).stderr
+    for text in ("aten::histc", "aten::exp", "takes no complex numbers", "aten::special_erfcx", "size u", "--max-size"):
+        assert text in said, said
+
+
+def test_all_sizes_without_a_bound_at_once(tmp_path):
+    def several(x, y, n):
+        return torch.repeat_interleave(x, n), torch.repeat_interleave(y, n + 1)
+    save(Call(several), (torch.randn(3), torch.randn(3), torch.tensor([1, 2, 0])), tmp_path / "m.pt2")
+    said = pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", expect=4).stderr
+    assert said.count("  size u") == 2 and said.count("--max-size") == 1 and "first in aten::repeat_interleave.Tensor at " in said, said
+    pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", "--max-size", "16")
+
+
 def test_files_that_hold_no_double_complex(tmp_path):
     """Said before the first call; an .npz holds them."""
     program, _ = compile_model(Call(lambda x: x * 2j), (REAL.double(),), tmp_path)
