@@ -142,6 +142,7 @@ struct EdgeProgram {
   struct Group {
     backends::CompiledGroup compiled;
     bool external = false;
+    uint64_t alignment_bytes = 1;  ///< what the backend asks of the tensors it reads and writes
   };
   std::vector<Group> groups;     ///< by the index argument of their delegate nodes
   std::string data_name;         ///< of the data file; empty: none was asked for
@@ -151,7 +152,8 @@ struct EdgeProgram {
 };
 
 struct FinalizeOptions {
-  uint64_t alignment_bytes = 64;           ///< of planned buffers, constants and named data
+  /// Of constants and named data, and of planned buffers; if there are delegates, these lie at multiples of what the backends ask as well.
+  uint64_t alignment_bytes = 64;
 };
 
 /// A program whose every byte is known.

@@ -1,5 +1,6 @@
 // From an EdgeProgram to files: memory is planned, weights get their places, and the program learns what its data file looks like.
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "base/str_cat.h"
@@ -130,6 +131,7 @@ Result<FinishedProgram> finalize(const EdgeProgram& edge, const CompileOptions& 
   emit::EmitOptions emit;
   emit.profile = options.profile;
   emit.alignment_bytes = settings.alignment_bytes;
+  for (const EdgeProgram::Group& group : edge.groups) emit.alignment_bytes = std::lcm(emit.alignment_bytes, group.alignment_bytes);
   emit.delegates = delegates;
   emit.shared_states = options.shared_states;
   emit.has_kernel = kernels_of(options, environment);

@@ -275,7 +275,7 @@ Status compile_groups(const CompileOptions& options, const ir::Catalog& catalog,
       auto made = group.backend->compile(*group.method, {&catalog, &keys, options.bf16, external, specs});
       if (!made.ok()) return std::move(made).status().with_context(str_cat("method ", method->name, ": backend ", backend));
       part.groups.push_back({std::string(backend), made->payload.size(), made->memory_bytes, made->lower_bound_bytes, std::move(made->kernels)});
-      edge.groups.push_back({std::move(made).value(), external});
+      edge.groups.push_back({std::move(made).value(), external, group.backend->alignment_bytes()});
     }
   }
   return ok_status();

@@ -36,7 +36,7 @@ struct ExternalKeys {
 
 struct EmitOptions {
   Profile profile = Profile::kPteron;
-  uint64_t alignment_bytes = 64;  ///< of planned buffers
+  uint64_t alignment_bytes = 64;  ///< of planned buffers; any number above 0
   /// Compiled groups by the index argument of their delegate nodes; blob i of the program must be the payload of group i.
   std::span<const format::DelegateSpec> delegates;
   /// For payloads that are programs: constants of kExternalBytes and more are row-major named data of the program around, results are memory

@@ -7,8 +7,10 @@
 #include <cstdio>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "facade/toolchain.h"
 #include "pteron/compile.h"
 #include "pteron/program.h"
 
@@ -237,6 +239,45 @@ TEST(Facade, NamesAreCheckedBeforeArchivesAreRead) {
     EXPECT_NE(saved.status().message().find("(.ptd)"), std::string_view::npos) << saved.status().message();
   }
   EXPECT_TRUE(scratch.names().empty());
+}
+
+/// Offsets of all planned tensors of all methods.
+std::vector<uint64_t> offsets_of(const format::ProgramSpec& program) {
+  std::vector<uint64_t> offsets;
+  for (const format::PlanSpec& plan : program.plans) {
+    for (const format::ValueSpec& value : plan.values) {
+      const auto* tensor = std::get_if<format::TensorSpec>(&value);
+      if (tensor != nullptr && tensor->allocation.has_value()) offsets.push_back(tensor->allocation->offset);
+    }
+  }
+  return offsets;
+}
+
+TEST(Facade, BuffersLieAtMultiplesOfPlannerAndBackend) {
+  const auto toolchain = facade::Toolchain::create();
+  ASSERT_TRUE(toolchain.ok());
+  compiler::CompileOptions options;
+  options.methods = {{"forward", sample("mlp_float32")}};
+  options.backends = *toolchain->backends({"null:all"});
+  options.exclusions = {{"", "aten::linear", false}};  // linear layers outside: several groups with buffers between
+  const auto edge = compiler::export_program(options, toolchain->environment());
+  ASSERT_TRUE(edge.ok()) << edge.status().message();
+  const auto arena_of = [](const compiler::FinishedProgram& p) { return p.report.methods[0].arena_bytes; };
+  const auto plain = compiler::finalize(**edge, options, toolchain->environment(), {16});
+  ASSERT_TRUE(plain.ok());
+  const size_t buffers = offsets_of(plain->program).size();
+  ASSERT_GT(buffers, 1u);
+  for (auto& group : (*edge)->groups) group.alignment_bytes = 1;
+  const auto control = compiler::finalize(**edge, options, toolchain->environment(), {16});
+  ASSERT_TRUE(control.ok());
+  EXPECT_TRUE(std::ranges::any_of(offsets_of(control->program), [](uint64_t offset) { return offset % 64 != 0; }));
+  for (const auto& [planner, backend, both] : {std::tuple<uint64_t, uint64_t, uint64_t>{16, 64, 64}, {64, 256, 256}, {256, 64, 256}, {64, 48, 192}, {32, 96, 96}}) {
+    for (auto& group : (*edge)->groups) group.alignment_bytes = backend;
+    const auto finished = compiler::finalize(**edge, options, toolchain->environment(), {planner});
+    ASSERT_TRUE(finished.ok()) << finished.status().message();
+    for (const uint64_t offset : offsets_of(finished->program)) EXPECT_EQ(offset % both, 0u) << planner << ", " << backend;
+    EXPECT_LE(arena_of(*finished), arena_of(*plain) + buffers * both);  // padding only
+  }
 }
 
 }  // namespace

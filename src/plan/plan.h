@@ -19,7 +19,7 @@ struct BufferRequest {
 };
 
 struct PlanOptions {
-  uint64_t alignment_bytes = 64;  ///< every offset is a multiple; a power of two
+  uint64_t alignment_bytes = 64;  ///< every offset is a multiple; any number above 0
 };
 
 struct MemoryPlan {

@@ -20,6 +20,12 @@ using wire::pte::InstructionArguments;
 using wire::pte::KernelTypes;
 
 /// Address that an element of this dtype must be a multiple of.
+/// Where an arena may begin: at a multiple of what its buffers were planned for, as far as that is a power of two up to a page, and of a cache line.
+size_t arena_alignment(const format::MethodMeta* meta, uint32_t id) {
+  const uint32_t planned = meta != nullptr && id <= meta->arenas.size() ? meta->arenas[id - 1].alignment : 0;
+  const size_t power = planned & (~planned + 1);
+  return std::clamp<size_t>(power, 64, 4096);
+}
 size_t element_alignment(DType dtype) { return is_complex(dtype) ? dtype_size(dtype) / 2 : dtype_size(dtype); }
 bool is_aligned(const void* data, DType dtype) { return reinterpret_cast<uintptr_t>(data) % element_alignment(dtype) == 0; }
 
@@ -76,17 +82,17 @@ class MethodBuilder {
       const uint64_t bytes = state_.view.arena_bytes(plan_index_, id);
       const bool shares = meta != nullptr && id <= meta->arenas.size() && !meta->arenas[id - 1].share.empty();
       if (shares) {
-        PTERON_TRY(join_arena(meta->arenas[id - 1].share, bytes));
+        PTERON_TRY(join_arena(meta->arenas[id - 1].share, bytes, arena_alignment(meta, id)));
         continue;
       }
-      PTERON_ASSIGN(Buffer arena, Buffer::create_zeroed(bytes));
+      PTERON_ASSIGN(Buffer arena, Buffer::create_zeroed(bytes, arena_alignment(meta, id)));
       made_->arenas.push_back(arena.span());
       made_->memory.push_back(std::move(arena));
     }
     return ok_status();
   }
 
-  Status join_arena(const std::string& name, uint64_t bytes) {
+  Status join_arena(const std::string& name, uint64_t bytes, size_t alignment) {
     const auto found = made_->shared->buffers.find(name);
     if (found != made_->shared->buffers.end()) {
       if (found->second.size() != bytes) {
@@ -96,7 +102,7 @@ class MethodBuilder {
       old_.push_back(found->second.span());
       return ok_status();
     }
-    PTERON_ASSIGN(Buffer arena, Buffer::create_zeroed(bytes));
+    PTERON_ASSIGN(Buffer arena, Buffer::create_zeroed(bytes, alignment));
     made_->arenas.push_back(arena.span());
     made_->shared->buffers.emplace(name, std::move(arena));
     return ok_status();

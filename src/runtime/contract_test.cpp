@@ -60,6 +60,27 @@ Loaded two_symbols(PlanBuilder& b) {
   return load_with(b, method);
 }
 
+TEST(Contract, ArenasBeginWhereTheyWerePlannedFor) {
+  for (const uint32_t alignment : {16u, 64u, 256u, 4096u}) {
+    PlanBuilder b;
+    const int32_t x = b.value(b.planned({4, 2}, true));
+    b.plan.inputs = b.plan.outputs = {x};
+    format::MethodMeta method;
+    method.inputs = {port("x", {DimExpr::constant(4), DimExpr::constant(2)})};
+    method.outputs = {port("y", {DimExpr::constant(4), DimExpr::constant(2)})};
+    method.arenas = {{alignment, {}}};
+    Loaded loaded = load_with(b, method);
+    ASSERT_NE(loaded.method, nullptr);
+    const Floats data(8, 1);
+    const int64_t sizes[] = {4, 2};
+    ASSERT_TRUE(loaded.method->set_input(0, make_contiguous_view(DType::kFloat32, sizes, const_cast<float*>(data.data()))).ok());
+    ASSERT_TRUE(loaded.method->execute().ok());
+    const auto out = loaded.method->output(0);
+    ASSERT_TRUE(out.ok());
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(std::get<TensorView>(*out).data) % std::max(alignment, 64u), 0u) << alignment;
+  }
+}
+
 TEST(Contract, SizesAreChecked) {
   PlanBuilder b;
   Loaded loaded = two_symbols(b);
