@@ -28,9 +28,18 @@ ir::Arg as_double(Builder& b, const NodeView& n, std::string_view name) {
   if (n.type(name).dtype == to) return n.value(name);
   return b.op("aten::_to_copy", {n.value(name), to});
 }
+/// An operand of a complex power; a number becomes a 0-d tensor, an invalid id if it is known at run time only.
+ValueId as_complex_double(Builder& b, const NodeView& n, std::string_view name) {
+  if (!n.is_value(name)) return ir::is_number(n.expr(name)) ? b.scalar_tensor(n.number(name), DType::kComplexDouble) : ValueId{};
+  return n.type(name).dtype == DType::kComplexDouble ? n.value(name) : b.op("aten::_to_copy", {n.value(name), DType::kComplexDouble});
+}
 /// float_power: pow in double.
 std::vector<ValueId> decompose_float_power(Builder& b, const NodeView& n) {
-  if (is_complex(result_type(n, {"self", "exponent"}))) return {};
+  if (is_complex(result_type(n, {"self", "exponent"}))) {
+    const ValueId base = as_complex_double(b, n, "self"), exponent = as_complex_double(b, n, "exponent");
+    if (!base.valid() || !exponent.valid()) return {};
+    return {b.op("aten::pow.Tensor_Tensor", {base, exponent})};
+  }
   if (!n.is_value("exponent")) {
     const ir::Arg base = as_double(b, n, "self");
     const ir::Arg exponent = ir::is_number(n.expr("exponent")) ? ir::Arg(b.floating(n.number("exponent"))) : n.arg("exponent");
