@@ -484,6 +484,8 @@ Status avg_pool(KernelContext& context, const Tensor& x, IntList kernel, IntList
 }
 
 Status set_adaptive(Pool* p, const Tensor& x, const IntList& output_size, int spatial, Tensor& out, Tensor* indices) {
+  if (out.dtype() != x.dtype()) return Status(Code::kInvalidInput, str_cat("pool of ", dtype_name(x.dtype()), " into ", dtype_name(out.dtype())));
+  if (indices != nullptr && indices->dtype() != DType::kInt64) return Status(Code::kInvalidInput, "max pool: indices must be int64");
   if (x.rank() != spatial + 1 && x.rank() != spatial + 2) return bad_rank(x, spatial);
   Sizes to;
   PTERON_TRY(spread("output_size", output_size, spatial, 0, &to));

@@ -263,7 +263,9 @@ Status bincount(KernelContext&, const Tensor& self, const Tensor* weights, int64
   if (weights != nullptr && load_weight == nullptr) return Status(Code::kUnsupported, "bincount: weights of this dtype");
   constexpr int64_t kBlock = 512;
   const int64_t n = self.size(0);
-  if (n == 0 && out.dtype() != DType::kInt64) return Status(Code::kInvalidInput, "bincount of no elements with weights: PyTorch gives int64 there, the program has a float");
+  const bool counts_only = weights == nullptr || n == 0, into_float = out.dtype() == DType::kFloat32 || out.dtype() == DType::kFloat64;
+  if (counts_only ? out.dtype() != DType::kInt64 && (weights == nullptr || !into_float) : !into_float) return Status(Code::kInvalidInput, str_cat("bincount into ", dtype_name(out.dtype())));
+  if (n == 0 && into_float) return Status(Code::kInvalidInput, "bincount of no elements with weights: PyTorch gives int64 there, the program has a float");
   alignas(64) int64_t numbers[kBlock];
   int64_t least = 0, most = -1;
   for (int64_t from = 0; from < n; from += kBlock) {

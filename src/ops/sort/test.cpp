@@ -134,6 +134,37 @@ TEST(Search, BincountRefusesNegativeNumbers) {
   EXPECT_EQ(call.call("aten::bincount.out", serial_pool()).code(), Code::kInvalidInput);
 }
 
+TEST(Search, BincountRefusesResultsOfOtherDtypes) {
+  Ints x = {1, 2}, counts(4), none;
+  Floats weights = {1, 2}, sums(4), few;
+  const auto code = [](const TensorView& self, const TensorView* w, const TensorView& out) {
+    KernelCallBuilder call;
+    call.tensor(self);
+    if (w != nullptr) call.tensor(*w);
+    if (w == nullptr) call.none();
+    call.integer(0).tensor(out);
+    return call.call("aten::bincount.out", serial_pool()).code();
+  };
+  const TensorView heavy = floats(weights, {2}), empty = floats(few, {0});
+  EXPECT_EQ(code(ints(x, {2}), nullptr, floats(sums, {4})), Code::kInvalidInput);
+  EXPECT_EQ(code(ints(x, {2}), &heavy, ints(counts, {4})), Code::kInvalidInput);
+  EXPECT_EQ(code(ints(none, {0}), &empty, floats(sums, {0})), Code::kInvalidInput);  // int64 in PyTorch
+  EXPECT_EQ(code(ints(none, {0}), &empty, ints(counts, {0})), Code::kOk);
+}
+
+TEST(Pool, RefusesResultsOfOtherDtypes) {
+  Floats x(16), samples = {0.5f, 0.5f}, y(4);
+  Ints where(4), wrong(4);
+  const auto code = [&](const TensorView& out, const TensorView& indices) {
+    KernelCallBuilder call;
+    call.tensor(floats(x, {1, 4, 4})).integers({2, 2}).integers({2, 2}).tensor(floats(samples, {1, 1, 2})).tensor(out).tensor(indices);
+    return call.call("aten::fractional_max_pool2d.output", serial_pool()).code();
+  };
+  EXPECT_EQ(code(floats(y, {1, 2, 2}), ints(where, {1, 2, 2})), Code::kOk);
+  EXPECT_EQ(code(ints(wrong, {1, 2, 2}), ints(where, {1, 2, 2})), Code::kInvalidInput);
+  EXPECT_EQ(code(floats(y, {1, 2, 2}), floats(y, {1, 2, 2})), Code::kInvalidInput);
+}
+
 TEST(Unique, SizesAreKnownAfterTheCall) {
   Ints x = {3, 1, 2, 1}, values(4), inverse(4), counts(4);
   std::array<runtime::Value, 7> args;
