@@ -335,16 +335,15 @@ Status put(KernelContext& context, const Tensor& self, const Tensor& index, cons
   if (source.dtype() != self.dtype()) return Status(Code::kInvalidInput, str_cat("put of ", dtype_name(source.dtype()), " values into ", dtype_name(self.dtype())));
   PTERON_TRY(resize(out, self.sizes()));
   if (out.view.data != self.view.data) PTERON_TRY(copy_tensor(context, self.view, out.view));
-  const int64_t count = out.numel();
+  const int64_t count = out.numel(), writes = index.numel();
+  const bool flat = out.view.is_contiguous() && index.view.is_contiguous() && source.view.is_contiguous();
+  const auto place = [flat](const TensorView& tensor, int64_t k) { return flat ? k : view::offset_of(tensor, k); };
   BadIndex bad;
   const auto each = [&](auto&& write) {
-    for (int64_t k = 0; k < index.numel(); ++k) {
-      int64_t i = reader.at(view::offset_of(index.view, k));
-      if (i < -count || i >= count) {
-        bad.note(i, 0, count);
-        return;
-      }
-      write(view::offset_of(out.view, i < 0 ? i + count : i), view::offset_of(source.view, k));
+    for (int64_t k = 0; k < writes; ++k) {
+      const int64_t i = reader.at(place(index.view, k));
+      if (i < -count || i >= count) return bad.note(i, 0, count);
+      write(place(out.view, i < 0 ? i + count : i), place(source.view, k));
     }
   };
   if (!accumulate) {
