@@ -265,6 +265,7 @@ struct RowLoop {
   TileFn fn = nullptr;
   const void* params = nullptr;
   int64_t piece = 0;                     ///< most elements of a row at a time
+  bool short_rows = false;               ///< a row is one piece, and no operand is gathered, scattered or converted
 
   void run(int64_t begin, int64_t end) const;
   /// The usual counts of operands are known to the compiler (rows may be short); 0: any.
@@ -291,6 +292,14 @@ void RowLoop::run_counts(int64_t begin, int64_t end) const {
     index[d] = rest % size[d];
     for (size_t k = 0; k < count; ++k) row[k] += index[d] * lanes[k].step[d];
   }
+  const auto next_row = [&](size_t dims) {  // one step in the innermost of the first `dims` dims
+    for (size_t d = dims; d-- > 0;) {
+      for (size_t k = 0; k < count; ++k) row[k] += lanes[k].step[d];
+      if (++index[d] < size[d]) break;
+      for (size_t k = 0; k < count; ++k) row[k] -= size[d] * lanes[k].step[d];
+      index[d] = 0;
+    }
+  };
   std::array<const void*, kMaxTileInputs> from{};
   std::array<void*, kMaxTileOutputs> to{};
   for (size_t k = 0; k < count; ++k) {
@@ -299,6 +308,26 @@ void RowLoop::run_counts(int64_t begin, int64_t end) const {
     if (lanes[k].access == Access::kOnce) lanes[k].fill_row(row[k], std::min({piece, inner, end - begin}), tiles[k].data());
   }
   while (begin < end) {
+    if (short_rows && column == 0 && end - begin >= inner) {  // whole rows along the dim around them
+      const size_t around = outer_rank - 1;
+      const int64_t rows = std::min(size[around] - index[around], (end - begin) / inner);
+      for (int64_t r = 0; r < rows; ++r) {
+        for (size_t k = 0; k < count; ++k) {
+          if (lanes[k].access == Access::kFill) lanes[k].fill(row[k], inner, tiles[k].data());
+          if (lanes[k].access == Access::kInPlace && k < in_count) from[k] = row[k];
+          if (lanes[k].access == Access::kInPlace && k >= in_count) to[k - in_count] = row[k];
+          row[k] += lanes[k].step[around];
+        }
+        fn(inner, to.data(), from.data(), params);
+      }
+      begin += rows * inner;
+      index[around] += rows;
+      if (index[around] < size[around]) continue;
+      for (size_t k = 0; k < count; ++k) row[k] -= size[around] * lanes[k].step[around];
+      index[around] = 0;
+      next_row(around);
+      continue;
+    }
     const int64_t row_end = std::min(inner, column + end - begin);
     begin += row_end - column;
     for (size_t k = 0; k < in_count; ++k) {
@@ -321,12 +350,7 @@ void RowLoop::run_counts(int64_t begin, int64_t end) const {
       }
     }
     column = 0;
-    for (size_t d = outer_rank; d-- > 0;) {
-      for (size_t k = 0; k < count; ++k) row[k] += lanes[k].step[d];
-      if (++index[d] < size[d]) break;
-      for (size_t k = 0; k < count; ++k) row[k] -= size[d] * lanes[k].step[d];
-      index[d] = 0;
-    }
+    next_row(outer_rank);
   }
 }
 
@@ -357,7 +381,7 @@ bool make_rows(std::span<const int64_t> sizes, const RankList<uint8_t>& order, s
   rows->inner = size[rank - 1];
   rows->outer_rank = rank - 1;
   rows->size = size;
-  bool in_place = true, moves = false;
+  bool in_place = true, moves = false, converts = false;
   for (size_t k = 0; k < count; ++k) {
     const Lane& lane = lane_of(k);
     RowLane& row = rows->lanes[k];
@@ -373,6 +397,7 @@ bool make_rows(std::span<const int64_t> sizes, const RankList<uint8_t>& order, s
     if (filled) dispatch_size(dtype_size(compute), [&]<typename T>() { row.fill = &fill_run<T>; });
     in_place = in_place && row.access == Access::kInPlace;
     moves = moves || row.access == Access::kMove;
+    converts = converts || row.convert != nullptr;
   }
   if (moves && rows->inner < kShortestGatheredRow) return false;
   rows->in_count = in_count;
@@ -380,6 +405,7 @@ bool make_rows(std::span<const int64_t> sizes, const RankList<uint8_t>& order, s
   rows->fn = loop.fn;
   rows->params = loop.params;
   rows->piece = in_place ? rows->inner : loop.tile;
+  rows->short_rows = rows->outer_rank > 0 && !moves && !converts && rows->inner <= rows->piece;
   return true;
 }
 
