@@ -54,6 +54,37 @@ constexpr std::string_view kInFloat[] = {
     "aten::var.correction", "aten::var.dim", "aten::var_mean.correction",
 };
 
+/// Their kernels promote a 0-d operand like any other: it gets the dtype of the result first.
+constexpr std::string_view kInResultDType[] = {"aten::clamp.Tensor", "aten::fmod.Tensor", "aten::maximum", "aten::minimum"};
+
+/// These do too, but what they compute in is not the dtype of the result.
+constexpr std::string_view kInOtherDType[] = {
+    "aten::div.Tensor_mode", "aten::eq.Tensor", "aten::floor_divide", "aten::ge.Tensor", "aten::gt.Tensor", "aten::le.Tensor", "aten::logical_and",
+    "aten::logical_or", "aten::logical_xor", "aten::lt.Tensor", "aten::ne.Tensor",
+};
+
+/// Their kernels do not wrap a number that the integers of the result cannot hold, as ATen does.
+struct NumberArgument {
+  std::string_view op, argument;
+};
+constexpr NumberArgument kWrapped[] = {
+    {"aten::add.Tensor", "alpha"}, {"aten::clamp", "max"}, {"aten::clamp", "min"}, {"aten::fmod.Scalar", "other"}, {"aten::sub.Tensor", "alpha"},
+};
+
+/// What a cast to an integer dtype makes of a number.
+int64_t wrapped(int64_t value, DType dtype) {
+  switch (dtype) {
+    case DType::kUInt8: return static_cast<uint8_t>(value);
+    case DType::kInt8: return static_cast<int8_t>(value);
+    case DType::kInt16: return static_cast<int16_t>(value);
+    case DType::kInt32: return static_cast<int32_t>(value);
+    default: return value;
+  }
+}
+
+/// bool, integers, floats, complex numbers.
+int kind_of(DType dtype) { return is_complex(dtype) ? 3 : is_floating(dtype) ? 2 : is_integral(dtype, false) ? 1 : 0; }
+
 bool is_tensor(const Graph& graph, ValueId id) { return id.valid() && graph[id].kind == ir::ValueKind::kTensor; }
 
 class Fitter {
@@ -69,6 +100,8 @@ class Fitter {
     bool changed = widen_indexes(b, id, args);
     changed = widen_operand(b, id, args) || changed;
     changed = widen_item(b, id, args) || changed;
+    changed = wrap_numbers(id, args) || changed;
+    changed = promote_scalars(b, id, args) || changed;
     changed = widen_floats(b, id, args) || changed;
     changed = roll_flat(b, id, args) || changed;
     changed = join_as_result(b, id, args) || changed;
@@ -358,6 +391,40 @@ class Fitter {
     for (const size_t i : {size_t{1}, size_t{2}}) {
       const auto* operand = std::get_if<ValueId>(&args[i]);
       if (operand == nullptr || b.type(*operand).dtype == to) continue;
+      args[i] = cast(b, *operand, to);
+      changed = true;
+    }
+    return changed;
+  }
+
+  bool wrap_numbers(NodeId id, std::vector<Arg>& args) {
+    const ir::Op& op = *graph_[id].op;
+    bool changed = false;
+    for (const NumberArgument& row : kWrapped) {
+      if (row.op != op.name) continue;
+      auto* number = std::get_if<Expr>(&args[static_cast<size_t>(op.schema.find(row.argument))]);
+      if (number == nullptr || !number->is_const()) continue;
+      const int64_t value = wrapped(number->value(), graph_[graph_[id].outputs[0]].type.dtype);
+      changed = changed || value != number->value();
+      *number = Expr(value);
+    }
+    return changed;
+  }
+
+  bool promote_scalars(Builder& b, NodeId id, std::vector<Arg>& args) {
+    const bool differs = is_one_of(graph_[id].op->name, kInOtherDType);
+    if (!differs && !is_one_of(graph_[id].op->name, kInResultDType)) return false;
+    bool changed = false;
+    for (size_t i = 0; i < args.size(); ++i) {
+      const auto* operand = std::get_if<ValueId>(&args[i]);
+      if (operand == nullptr || !operand->valid() || !b.type(*operand).sizes.empty()) continue;
+      DType to = graph_[graph_[id].outputs[0]].type.dtype;
+      if (differs) {
+        const ir::TensorType& other = b.type(std::get<ValueId>(args[1 - i]));
+        to = other.dtype;
+        if (other.sizes.empty() || kind_of(b.type(*operand).dtype) > kind_of(to)) continue;
+      }
+      if (b.type(*operand).dtype == to) continue;
       args[i] = cast(b, *operand, to);
       changed = true;
     }

@@ -159,3 +159,34 @@ def test_extremes_without_elements(tmp_path, name):
     for args, official, ours in zip(calls, run_official(program, calls), run_here(program, calls, tmp_path)):
         equal(official, [Net()(*args)])
         equal(ours, [Net()(*args)])
+
+
+BYTES, SIGNED = torch.tensor([[3, 22, 61, 245]], dtype=torch.uint8), torch.tensor([[3, 22, 61, -11]], dtype=torch.int8)
+NARROW = {
+    "clamp": lambda u, s: u.clamp(-2, 4),
+    "clamp_min": lambda u, s: u.clamp(min=-1),
+    "clamp of tensors": lambda u, s: u.clamp(torch.tensor(-250), torch.tensor(100)),
+    "fmod": lambda u, s: (torch.fmod(u, -2), torch.fmod(s, 255)),
+    "fmod of tensors": lambda u, s: torch.fmod(u, torch.tensor(-2)),
+    "alpha": lambda u, s: (torch.add(u, u, alpha=-2), torch.sub(u, u, alpha=-3)),
+    "maximum": lambda u, s: (torch.maximum(u, torch.tensor(-2)), torch.maximum(torch.tensor(255), s)),
+    "minimum": lambda u, s: torch.minimum(u, torch.tensor(-250)),
+    "compare": lambda u, s: (u < torch.tensor(-2), s == torch.tensor(245), torch.tensor(250) >= u),
+    "divide": lambda u, s: (torch.div(u, torch.tensor(-200), rounding_mode="trunc"), torch.floor_divide(s, torch.tensor(255))),
+    "logical": lambda u, s: (torch.logical_and(u, torch.tensor(512)), torch.logical_or(u * 0, torch.tensor(512))),
+    "power": lambda u, s: torch.pow(u, torch.tensor(128)),
+    "addcmul": lambda u, s: torch.addcmul(s, s, s, value=2.5),
+}
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_numbers_that_the_dtype_cannot_hold(tmp_path, name):
+    """ATen wraps them and gives a 0-d operand the dtype of the other one; the official kernels refuse them or compute in the wider dtype."""
+    class Net(nn.Module):
+        def forward(self, u, s):
+            return NARROW[name](u, s)
+
+    want = Net()(BYTES, SIGNED)
+    program = compiled(Net(), (BYTES, SIGNED), tmp_path)
+    for got in (run_official(program, [(BYTES, SIGNED)]), run_here(program, [(BYTES, SIGNED)], tmp_path)):
+        equal(got[0], list(want) if isinstance(want, tuple) else [want])

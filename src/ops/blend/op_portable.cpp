@@ -17,13 +17,14 @@ DType result_dtype(const NodeView& n) {
   return third ? result_type(n, {"self", "tensor1", "tensor2"}) : result_type(n, {"self", "other"});
 }
 
-/// self + value * t1 * t2, or / t2, in the order of ATen and in float for half and bfloat16.
+/// self + value * t1 * t2, or / t2, in the order of ATen and in float for half and bfloat16. Integers take the whole part of the value.
 Ids add_combined(Builder& b, const NodeView& n, bool divide) {
   Portable f(b);
   const DType dtype = result_dtype(n);
   const DType wide = is_floating(dtype) ? Portable::wide_dtype(dtype) : dtype;
   const ValueId self = f.to(n.value("self"), wide), first = f.to(n.value("tensor1"), wide), second = f.to(n.value("tensor2"), wide);
-  const Expr value = n.expr("value", 1);
+  Expr value = n.expr("value", 1);
+  if (!is_floating(dtype) && !is_complex(dtype) && value.type() == ir::ExprType::kFloat && ir::is_number(value)) value = Expr(static_cast<int64_t>(ir::number_of(value)));
   const ValueId scaled = ir::is_number(value) && ir::number_of(value) == 1 ? first : f.mul(first, value);
   return {f.to(f.add(self, divide ? f.div(scaled, second) : f.mul(scaled, second)), dtype)};
 }

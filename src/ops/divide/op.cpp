@@ -111,7 +111,7 @@ std::vector<ValueId> portable_int_power(Builder& b, const NodeView& n) {
   std::vector<Expr> sizes;
   if (!broadcast_exprs(f.sizes(base), f.sizes(exponent), &sizes).ok()) return {};
   ValueId out = b.op("aten::full", {sizes, Expr(1), dtype}), left = exponent;
-  const int bits = static_cast<int>(dtype_size(dtype)) * 8 - 1;
+  const int bits = static_cast<int>(dtype_size(dtype)) * 8 - (dtype == DType::kUInt8 ? 0 : 1);
   for (int bit = 0; bit < bits; ++bit) {
     const ValueId odd = f.compare("ne", b.op("aten::bitwise_and.Scalar", {left, Expr(1)}), Expr(0));
     out = f.where(odd, f.mul(out, base), out);
