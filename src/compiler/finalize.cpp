@@ -35,8 +35,12 @@ class WeightPlaces {
 
   void outside(std::string key, std::optional<format::DataLayout> layout, format::Payload payload) {
     if (!keys_.insert(key).second) return;
+    // Keys that are made of the bytes have the manifest's hash in them (format::weight_key).
+    constexpr std::string_view kHashedKey = "pteron/";
+    const bool hashed = layout.has_value() && key.starts_with(kHashedKey);
+    std::string hash = hashed ? key.substr(kHashedKey.size(), 32) : std::string();
     data_.entries.push_back({std::move(key), static_cast<uint32_t>(data_.blobs.size()), std::move(layout)});
-    data_.blobs.push_back({std::move(payload), 0});
+    data_.blobs.push_back({std::move(payload), 0, std::move(hash)});
   }
   void inside(std::string key, format::Payload payload) {
     if (!keys_.insert(key).second) return;

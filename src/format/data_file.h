@@ -33,6 +33,7 @@ struct DataEntrySpec {
 struct DataBlobSpec {
   Payload payload;
   uint64_t alignment = 0;  ///< 0 = WriteOptions::alignment
+  std::string hash = {};   ///< its manifest line's, if that is known already: add_manifest then does not read the bytes
 };
 
 struct DataFileSpec {
@@ -78,7 +79,7 @@ Result<DataFileView> verify_data_file(std::span<const std::byte> file);
 struct ManifestEntry {
   std::string key;
   uint64_t size_bytes = 0;
-  std::string hash;                  ///< hash_hex of the stored bytes
+  std::string hash;                  ///< of the stored bytes: tensor_hash_hex with a layout, hash_hex without
   std::optional<DataLayout> layout;  ///< dim_order is not part of the manifest
   bool operator==(const ManifestEntry&) const = default;
 };
@@ -92,7 +93,7 @@ Result<std::string> manifest_text(std::vector<ManifestEntry> entries);
 std::string manifest_key(std::string_view text);
 /// Errors: kInvalidFile.
 Result<std::vector<ManifestEntry>> parse_manifest(std::string_view text);
-/// Adds the manifest of all entries as one more entry (makes each payload once to hash it) and returns its hash.
+/// Adds the manifest of all entries as one more entry (makes each payload once to hash it, unless its hash is known) and returns its hash.
 Result<std::string> add_manifest(DataFileSpec& data);
 /// A manifest that was read.
 struct Manifest {
@@ -101,6 +102,9 @@ struct Manifest {
   /// Null if there is none of that key.
   const ManifestEntry* find(std::string_view key) const;
 };
+/// The hash that a manifest line has for what is stored. Errors: kOutOfMemory.
+Result<std::string> entry_hash(std::span<const std::byte> bytes, const std::optional<DataLayout>& layout);
+
 /// Reads the manifest of a verified file and checks key, lengths and layouts against the file; nullopt if it has none.
 /// verify_bytes: also hash every payload.
 /// Errors: kInvalidFile.

@@ -28,7 +28,7 @@ TEST(DataName, RefusesEachRuleWithItsOwnSentence) {
       {"c:", "names a drive"},
       {"Z:x", "names a drive"},
       {"1:x", "found ':'"},
-      {"a b", "found ' '"},
+      {"a b", "expected ASCII letters, digits, '.', '-' and '_', found ' '"},
       {"a$", "found '$'"},
       {"a@", "found '@'"},
       {"a[", "found '['"},
@@ -38,7 +38,7 @@ TEST(DataName, RefusesEachRuleWithItsOwnSentence) {
       {std::string("a\x7f"), "found byte 127"},
       {"\xc3\xa9", "found byte 195"},
       {std::string("a\0b", 3), "found byte 0"},
-      {".a", "first, found '.'"},
+      {".a", "expected a letter, digit or '_' first, found '.'"},
       {"-a", "first, found '-'"},
       {std::string(kMaxDataName + 1, 'a'), "201 characters, at most 200"},
       {"model.ptd", "leave '.ptd' away"},
@@ -73,6 +73,7 @@ TEST(DataName, StemAndCase) {
   EXPECT_EQ(path_stem("model"), "model");
   EXPECT_EQ(path_stem(".pte"), ".pte");
   EXPECT_EQ(path_stem("a/"), "");
+  EXPECT_EQ(path_stem("a/b"), "b");
   EXPECT_TRUE(equal_but_for_case("aZ-9", "Az-9"));
   EXPECT_FALSE(equal_but_for_case("a", "ab"));
   EXPECT_FALSE(equal_but_for_case("@", "`"));

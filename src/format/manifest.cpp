@@ -79,10 +79,20 @@ ManifestEntry describe(std::string_view key, std::span<const std::byte> bytes, c
   return entry;
 }
 
+Result<std::string> payload_hash(const Payload& payload, const std::optional<DataLayout>& layout) {
+  if (layout.has_value()) return tensor_hash_hex(layout->dtype, layout->sizes, payload);
+  HashSink sink;
+  PTERON_TRY(write_payload(payload, sink));
+  return sink.hex();
+}
+
 Status check_entry(const ManifestEntry& expected, const DataFileView& file, bool verify_bytes) {
   const DataEntry* found = file.find(expected.key);
   if (found == nullptr) return Status(Code::kInvalidFile, str_cat("the manifest names data ", expected.key, ", the file does not hold it"));
-  const std::string hash = verify_bytes ? hash_hex(found->bytes) : expected.hash;
+  std::string hash = expected.hash;
+  if (verify_bytes) {
+    PTERON_ASSIGN(hash, entry_hash(found->bytes, found->layout));
+  }
   if (describe(found->key, found->bytes, found->layout, hash) == expected) return ok_status();
   if (hash != expected.hash) return Status(Code::kInvalidFile, str_cat("data ", expected.key, " has other bytes than its manifest says"));
   return Status(Code::kInvalidFile, str_cat("data ", expected.key, ": the manifest expects ", expected.size_bytes, " bytes of another size or type, found ",
@@ -90,6 +100,8 @@ Status check_entry(const ManifestEntry& expected, const DataFileView& file, bool
 }
 
 }  // namespace
+
+Result<std::string> entry_hash(std::span<const std::byte> bytes, const std::optional<DataLayout>& layout) { return payload_hash(Payload::borrow(bytes), layout); }
 
 Result<std::string> manifest_text(std::vector<ManifestEntry> entries) {
   std::ranges::sort(entries, {}, &ManifestEntry::key);
@@ -115,16 +127,14 @@ Result<std::vector<ManifestEntry>> parse_manifest(std::string_view text) {
 }
 
 Result<std::string> add_manifest(DataFileSpec& data) {
-  std::vector<std::string> hashes;
-  for (const DataBlobSpec& blob : data.blobs) {
-    HashSink sink;
-    PTERON_TRY(write_payload(blob.payload, sink));
-    hashes.push_back(sink.hex());
-  }
   std::vector<ManifestEntry> entries;
   for (const DataEntrySpec& entry : data.entries) {
     if (entry.blob >= data.blobs.size()) return Status(Code::kInvalidInput, str_cat("data ", entry.key, " names a blob that is not there"));
-    ManifestEntry line{entry.key, data.blobs[entry.blob].payload.size_bytes, hashes[entry.blob], entry.layout};
+    const DataBlobSpec& blob = data.blobs[entry.blob];
+    ManifestEntry line{entry.key, blob.payload.size_bytes, blob.hash, entry.layout};
+    if (line.hash.empty()) {
+      PTERON_ASSIGN(line.hash, payload_hash(blob.payload, entry.layout));
+    }
     if (line.layout.has_value()) line.layout->dim_order.clear();
     entries.push_back(std::move(line));
   }
@@ -136,7 +146,7 @@ Result<std::string> add_manifest(DataFileSpec& data) {
                           std::ranges::copy(std::as_bytes(std::span(text)), buffer.data());
                           return buffer;
                         }),
-                        0});
+                        0, {}});
   return key.substr(kManifestPrefix.size());
 }
 

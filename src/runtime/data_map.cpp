@@ -5,7 +5,6 @@
 #include <cstdlib>
 
 #include "base/str_cat.h"
-#include "format/content_hash.h"
 #include "format/data_name.h"
 
 namespace pteron::runtime {
@@ -140,7 +139,8 @@ Status DataMap::verify(std::string_view key) const {
       const std::lock_guard lock(verified_mutex_);
       if (verified_.contains(key)) return ok_status();
     }
-    if (format::hash_hex(entry->bytes) != line->hash) return Status(Code::kInvalidFile, str_cat("data file ", file.path, ": \"", key, "\" has other bytes than its manifest says"));
+    PTERON_ASSIGN(const std::string hash, format::entry_hash(entry->bytes, entry->layout));
+    if (hash != line->hash) return Status(Code::kInvalidFile, str_cat("data file ", file.path, ": \"", key, "\" has other bytes than its manifest says"));
     const std::lock_guard lock(verified_mutex_);
     verified_.emplace(key);
     return ok_status();
