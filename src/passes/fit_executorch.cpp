@@ -168,6 +168,7 @@ class Fitter {
     const ValueId self = std::get<ValueId>(args[0]);
     const ir::TensorType type = graph_[self].type, out = graph_[graph_[id].outputs[0]].type;
     const size_t rank = type.sizes.size();
+    if (rank == 0) return false;
     std::vector<bool> reduced(rank, false);
     if (const auto* dims = std::get_if<std::vector<Expr>>(&args[1]); dims != nullptr) {
       reduced.assign(rank, dims->empty());

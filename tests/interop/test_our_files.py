@@ -89,6 +89,16 @@ def test_inputs_of_another_layout_are_told(tmp_path):
         assert "another layout" not in pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte").stderr
 
 
+def test_extremes_of_one_number(tmp_path):
+    class Net(nn.Module):
+        def forward(self, x):
+            return x.amax(0), x.amin(-1, keepdim=True), x.log_softmax(0), x.logsumexp(0)
+
+    x = torch.tensor(2.5)
+    program = compiled(Net(), (x,), tmp_path)
+    equal(run_official(program, [(x,)])[0], list(Net()(x)))
+
+
 PRODUCTS = {
     "mm": (lambda a, b: a @ b, ("m", "k"), ("k", "n")),
     "vector": (lambda a, b: a @ b, ("m", "k"), ("k",)),
