@@ -12,6 +12,7 @@
 #include <mutex>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace pteron {
@@ -47,27 +48,45 @@ void run_parts(Job& job, size_t thread) {
   inside_part = false;
 }
 
-/// How long a worker looks for the next loop before it sleeps: longer than what lies between two loops of a model, far shorter than a call that
+/// How long a thread looks for what it waits for before it sleeps: longer than what lies between two loops of a model, far shorter than a call that
 /// its user would notice. Waking a sleeper costs tens of microseconds, on virtual machines more.
 constexpr std::chrono::microseconds kLookFor{200};
 /// Pauses before the processor is offered to other threads.
 constexpr int kPausesAlone = 500;
+/// A look at the clock that comes so late says that others wanted the processor: then looking takes it away from them.
+constexpr std::chrono::microseconds kLate{100};
+/// Waits in which nobody looks after that.
+constexpr int kCrowdedWaits = 200;
 
-/// Waits a while for `ready`; false if it did not come.
-template <typename Ready>
-bool look_for(Ready&& ready) {
-  for (int i = 0; i < kPausesAlone; ++i) {
-    if (ready()) return true;
-    _mm_pause();
+/// Waits for things that come soon.
+/// Threads: several at once.
+class Lookout {
+ public:
+  /// Waits a while for `ready`; false if it did not come.
+  template <typename Ready>
+  bool look_for(Ready&& ready) {
+    for (int i = 0; i < kPausesAlone; ++i) {
+      if (ready()) return true;
+      _mm_pause();
+    }
+    if (crowded_.load(std::memory_order_relaxed) > 0) {
+      crowded_.fetch_sub(1, std::memory_order_relaxed);
+      return false;
+    }
+    auto now = std::chrono::steady_clock::now();
+    for (const auto end = now + kLookFor; !ready();) {
+      for (int i = 0; i < 32 && !ready(); ++i) _mm_pause();
+      sched_yield();  // returns at once where nobody else wants the processor
+      const auto before = std::exchange(now, std::chrono::steady_clock::now());
+      if (now - before > kLate) crowded_.store(kCrowdedWaits, std::memory_order_relaxed);
+      if (now > end) return ready();
+    }
+    return true;
   }
-  const auto end = std::chrono::steady_clock::now() + kLookFor;
-  while (!ready()) {
-    for (int i = 0; i < 32 && !ready(); ++i) _mm_pause();
-    if (std::chrono::steady_clock::now() > end) return ready();
-    sched_yield();  // returns at once where nobody else wants the processor
-  }
-  return true;
-}
+
+ private:
+  std::atomic<int> crowded_{0};
+};
 
 /// A loop is posted by setting job_ and then epoch_; a worker that sees a new epoch counts itself in active_ before it reads job_, and the caller
 /// clears job_ before it reads active_: so no worker touches a job whose caller has gone. These four are sequentially consistent.
@@ -112,7 +131,7 @@ class Pool final : public ThreadPool {
     post();
     run_parts(job, 0);
     job_.store(nullptr);
-    if (look_for([this] { return active_.load() == 0; })) return;
+    if (lookout_.look_for([this] { return active_.load() == 0; })) return;
     for (int busy = active_.load(); busy != 0; busy = active_.load()) active_.wait(busy);
   }
 
@@ -140,7 +159,7 @@ class Pool final : public ThreadPool {
   void work(size_t index) {
     for (uint64_t seen = 0;;) {
       const auto is_new = [&] { return epoch_.load() != seen; };
-      if (!look_for(is_new)) {
+      if (!lookout_.look_for(is_new)) {
         std::unique_lock lock(mutex_);
         sleeping_.fetch_add(1);
         wake_.wait(lock, is_new);
@@ -154,6 +173,7 @@ class Pool final : public ThreadPool {
     }
   }
 
+  Lookout lookout_;
   std::mutex turn_;   // one loop at a time; a second caller runs its loop alone
   std::mutex mutex_;  // of wake_
   std::condition_variable wake_;
