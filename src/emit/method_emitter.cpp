@@ -407,7 +407,8 @@ Status MethodEmitter::emit_view(const ir::Graph& graph, const ir::Node& node) {
   for (size_t k = 0; k < node.outputs.size(); ++k) {
     const TensorType& type = graph[node.outputs[k]].type;
     ViewLayout layout;
-    if (dtype_size(type.dtype) != dtype_size(base_dtype) || !node.op->def.view(view, base.layout, k, &layout)) break;
+    const bool other_bytes = type.dtype == DType::kBool && base_dtype != DType::kBool;  // bytes of another dtype need not be 0 and 1
+    if (other_bytes || dtype_size(type.dtype) != dtype_size(base_dtype) || !node.op->def.view(view, base.layout, k, &layout)) break;
     PTERON_ASSIGN(const std::optional<int32_t> value, view_value(base, layout, type));
     if (!value) break;
     results.push_back({base.root, std::move(layout), *value});

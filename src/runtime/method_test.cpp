@@ -251,6 +251,33 @@ TEST(Method, ViewsStayInsideTheirBase) {
   EXPECT_ERROR(loaded.method->execute(), Code::kInvalidInput, "method forward: instruction 0 (pteron::view_strided.out): a view of shape [2,2]");
 }
 
+TEST(Method, ViewsMayNameAnotherDtypeOfTheSameSize) {
+  for (const DType dtype : {DType::kInt32, DType::kInt64, DType::kInt16}) {
+    PlanBuilder b;
+    format::TensorSpec seen = PlanBuilder::tensor({2});
+    seen.dtype = dtype;
+    const int32_t x = b.value(b.planned({2, 2})), view = b.value(seen), one = b.value(int64_t{1}), two = b.value(int64_t{2});
+    const int32_t sizes = b.value(format::IntListValue{{two}}), strides = b.value(format::IntListValue{{one}});
+    b.plan.inputs = {x};
+    b.plan.outputs = {view};
+    b.call("pteron::view_strided", "out", {x, sizes, strides, two, view, view});
+    Loaded loaded = load(b);
+    ASSERT_NE(loaded.method, nullptr);
+    Floats data = {1, 2, 3, -4};
+    EXPECT_OK(loaded.method->set_input(0, view_of(data, {2, 2})));
+    if (dtype != DType::kInt32) {
+      EXPECT_ERROR(loaded.method->execute(), Code::kInvalidFile, "a view of float32 as int");
+      continue;
+    }
+    EXPECT_OK(loaded.method->execute());
+    const auto bits = loaded.method->output(0);
+    ASSERT_TRUE(bits.ok());
+    const auto* seen_bits = std::get<TensorView>(*bits).as<int32_t>();
+    EXPECT_EQ(seen_bits[0], 0x40400000);
+    EXPECT_EQ(seen_bits[1], static_cast<int32_t>(0xc0800000));
+  }
+}
+
 TEST(Method, ConstantsAreNeverWritten) {
   PlanBuilder b;
   static const Floats kOnes = {1, 1};

@@ -210,9 +210,16 @@ Status local_scalar(KernelContext&, const Tensor& self, Value& out) {
   return ok_status();
 }
 
+/// True if the elements of `self` may be read as those of `out`: bytes of another dtype need not be bools, nor be aligned for it.
+bool same_elements(const Tensor& self, const Tensor& out) {
+  if (self.dtype() == out.dtype()) return true;
+  const size_t size = dtype_size(out.dtype()), alignment = is_complex(out.dtype()) ? size / 2 : size;
+  return dtype_size(self.dtype()) == size && out.dtype() != DType::kBool && reinterpret_cast<uintptr_t>(self.view.data) % alignment == 0;
+}
+
 /// Gives `out` sizes, strides and the bytes of `self` from `offset_elems` on. Never resizes memory, so everything is checked.
 Status bind_view(const Tensor& self, std::span<const int64_t> sizes, std::span<const int64_t> strides, int64_t offset_elems, Tensor& out) {
-  if (self.dtype() != out.dtype()) return Status(Code::kInvalidFile, "a view must have the dtype of its base");
+  if (!same_elements(self, out)) return Status(Code::kInvalidFile, str_cat("a view of ", dtype_name(self.dtype()), " as ", dtype_name(out.dtype())));
   if (static_cast<int>(sizes.size()) != out.rank() || strides.size() != sizes.size()) {
     return Status(Code::kInvalidFile, str_cat("a view of rank ", sizes.size(), " for a tensor of rank ", out.rank()));
   }

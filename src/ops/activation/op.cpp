@@ -1,4 +1,5 @@
 // Activation functions: schemas, inference, decompositions. Runtime half: kernel.cpp.
+#include <algorithm>
 #include <cmath>
 
 #include "base/str_cat.h"
@@ -77,7 +78,9 @@ std::vector<ValueId> decompose_rrelu(Builder& b, const NodeView& n) {
 bool drops(const NodeView& n) { return n.boolean("train") && n.number("p") != 0; }
 std::vector<ValueId> decompose_dropout(Builder& b, const NodeView& n) {
   if (!drops(n)) return {n.value("input")};
-  return {b.ops("aten::native_dropout", {n.value("input"), n.expr("p"), b.boolean(true)})[0]};
+  std::vector<ValueId> made = b.ops("aten::native_dropout", {n.value("input"), n.expr("p"), b.boolean(true)});
+  made.resize(std::min<size_t>(made.size(), 1));  // none if it failed
+  return made;
 }
 /// Elements or whole channels (the two leading dims) are dropped; alpha_dropout keeps mean and variance of selu's output.
 std::vector<ValueId> drop(Builder& b, const NodeView& n, bool channels, bool alpha) {

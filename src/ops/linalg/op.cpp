@@ -34,6 +34,9 @@ Expr rows(const TensorType& t) { return t.sizes.size() < 2 ? Expr(1) : t.sizes[t
 Expr columns(const TensorType& t) { return t.sizes.empty() ? Expr(1) : t.sizes.back(); }
 Expr smaller(const TensorType& t) { return dim_min(rows(t), columns(t)); }
 
+/// True if the sizes say that there is no element: there are no norms and no largest values then.
+bool has_none(const TensorType& t) { return ir::dim_is(ir::numel_of(t.sizes), 0); }
+
 template <bool square>
 Status infer_same(InferContext& c) {
   const TensorType& a = c.type(matrix_name(c));
@@ -371,6 +374,8 @@ ValueId spectrum(Portable& f, const NodeView& n, ValueId* largest) {
 }
 Ids matrix_rank(Builder& b, const NodeView& n) {
   Portable f(b);
+  const TensorType a = n.type(matrix_name(n));
+  if (has_none(a)) return {b.op("aten::full", {batch(a), Expr(0), DType::kInt64})};
   ValueId largest;
   const ValueId values = spectrum(f, n, &largest);
   if (!values.valid()) return {};
@@ -380,6 +385,8 @@ Ids matrix_rank(Builder& b, const NodeView& n) {
 Ids pinv(Builder& b, const NodeView& n) {
   Portable f(b);
   const ValueId a = matrix(n);
+  const TensorType type = n.type(matrix_name(n));
+  if (has_none(type)) return {b.op("aten::full", {batch(type, {columns(type), rows(type)}), b.floating(0.0), type.dtype})};
   if (n.has("hermitian") && n.boolean("hermitian")) {
     const Ids parts = b.ops("aten::_linalg_eigh", {a, std::string("L"), b.boolean(true)});
     if (parts.size() != 2) return {};
@@ -393,22 +400,34 @@ Ids pinv(Builder& b, const NodeView& n) {
   const ValueId inverse = f.where(f.compare("gt", parts[1], threshold(f, n, largest)), f.unary("aten::reciprocal", parts[1]), 0.0);
   return {b.op("aten::matmul", {f.mul(f.transpose(parts[2], -2, -1), f.unsqueeze(inverse, -2)), f.transpose(parts[0], -2, -1)})};
 }
+/// norm(A) * norm(inverse of A), infinity for a singular matrix.
+ValueId condition_number(Portable& f, ValueId a, std::string_view op, const ir::Arg& order) {
+  const Ids inverse = f.b.ops("aten::linalg_inv_ex", {a});
+  if (inverse.size() != 2) return {};
+  const double infinity = std::numeric_limits<double>::infinity();
+  const ValueId singular = f.unsqueeze(f.unsqueeze(f.compare("gt", inverse[1], Expr(0)), -1), -1);
+  const auto norm = [&](ValueId x) { return f.b.op(op, {x, order}); };
+  const ValueId product = f.mul(norm(a), norm(f.where(singular, infinity, inverse[0])));
+  return f.b.op("aten::nan_to_num", {product, f.b.floating(infinity), f.b.floating(infinity), f.b.floating(-infinity)});
+}
 Ids cond(Builder& b, const NodeView& n) {
   Portable f(b);
   const ValueId a = matrix(n);
-  if (n.op().name == "aten::linalg_cond.p_str") {
-    const auto norm = [&](ValueId x) { return b.op("aten::linalg_matrix_norm.str_ord", {x, n.arg("p")}); };
-    return {f.mul(norm(a), norm(first(b.ops("aten::linalg_inv_ex", {a}))[0]))};
+  const std::string order = n.op().name == "aten::linalg_cond.p_str" ? std::string(n.text("p")) : std::string();
+  const double p = !order.empty() ? 0 : n.is_none("p") ? 2 : n.number("p");
+  if (has_none(n.type("self"))) {
+    return {b.op("aten::full", {batch(n.type("self")), b.floating(0.0), n.type("self").dtype})};
   }
-  const double p = n.is_none("p") ? 2 : n.number("p");
-  if (std::abs(p) == 2) {
+  if (order == "nuc" || std::abs(p) == 2) {
     const Ids parts = b.ops("aten::_linalg_svd", {a, b.boolean(false), b.boolean(false)});
     if (parts.size() != 3) return {};
+    const auto total = [&](ValueId x) { return b.op("aten::sum.dim_IntList", {x, Dims{Expr(-1)}}); };
+    if (order == "nuc") return {f.mul(total(parts[1]), total(f.unary("aten::reciprocal", parts[1])))};
     const ValueId high = f.select(parts[1], -1, Expr(0)), low = f.select(parts[1], -1, Expr(-1));
     return {p > 0 ? f.div(high, low) : f.div(low, high)};
   }
-  const auto norm = [&](ValueId x) { return b.op("aten::linalg_matrix_norm", {x, b.floating(p)}); };
-  return {f.mul(norm(a), norm(first(b.ops("aten::linalg_inv_ex", {a}))[0]))};
+  if (!order.empty()) return {condition_number(f, a, "aten::linalg_matrix_norm.str_ord", order)};
+  return {condition_number(f, a, "aten::linalg_matrix_norm", b.floating(p))};
 }
 Ids nuclear(Builder& b, const NodeView& n) {
   const ir::Arg dim = n.has("dim") ? n.arg("dim") : ir::Arg(Dims{Expr(0), Expr(1)});
