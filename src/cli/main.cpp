@@ -3,9 +3,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <new>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "cli/runner_flags.h"
 #include "cli/verb.h"
 #include "pteron/status.h"
 #include "pteron/version.h"
@@ -50,6 +52,7 @@ int run_main(const std::vector<std::string>& words) {
   }
   std::vector<std::string_view> names;
   for (const Verb* verb : verbs()) {
+    if (verb->name == "run" && words[0] == "run") return run_verb(*verb, translate_runner_flags(std::span(words).subspan(1)));
     if (verb->name == words[0]) return run_verb(*verb, {words.begin() + 1, words.end()});
     names.push_back(verb->name);
   }

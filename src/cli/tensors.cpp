@@ -1,6 +1,8 @@
 // Tensor files for methods.
 #include "cli/tensors.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -26,6 +28,53 @@ Result<TensorFile> TensorFile::read(const std::string& path) {
     if (read->kind == pteron::TensorFile::Kind::kNpz && tensor.name.starts_with("arr_")) tensor.name.erase(0, 4);
   }
   return TensorFile{path, {}, std::move(read->owners), std::move(read->tensors)};
+}
+
+namespace {
+
+/// Raw bytes of the inputs that take a value, one file each.
+Result<TensorFile> read_raw(const MethodInfo& info, const std::vector<std::string>& paths) {
+  TensorFile file;
+  file.path = str_list(paths);
+  size_t next = 0;
+  for (size_t i = 0; i < info.inputs.size(); ++i) {
+    const ValueInfo& input = info.inputs[i];
+    if (input.kind == ValueKind::kNone || input.kind == ValueKind::kString) continue;
+    if (next == paths.size()) return Status(Code::kInvalidInput, str_cat(paths.size(), " files of raw bytes given, input ", i, " (", input.name, ") has none"));
+    PTERON_ASSIGN(const std::shared_ptr<FileBytes> bytes, FileBytes::read(paths[next]));
+    const bool is_tensor = input.kind == ValueKind::kTensor;
+    const DType dtype = is_tensor ? input.dtype : input.kind == ValueKind::kInt ? DType::kInt64 : input.kind == ValueKind::kDouble ? DType::kFloat64 : DType::kBool;
+    std::vector<int64_t> sizes;
+    for (const DimInfo& dim : input.dims) sizes.push_back(dim.max);
+    const TensorView view = make_contiguous_view(dtype, is_tensor ? std::span<const int64_t>(sizes) : std::span<const int64_t>(), const_cast<std::byte*>(bytes->bytes().data()));  // NOLINT: only read
+    if (bytes->bytes().size() != view.size_bytes()) {
+      return Status(Code::kInvalidInput, str_cat(paths[next], ": input ", i, " (", input.name, ", ", input.type_text(), ") takes ", view.size_bytes(), " raw bytes, found ", bytes->bytes().size()));
+    }
+    file.tensors.push_back({str_cat(i), view});
+    file.owners.push_back(bytes);
+    ++next;
+  }
+  if (next != paths.size()) return Status(Code::kInvalidInput, str_cat(paths.size(), " files of raw bytes given, the method takes ", next));
+  return file;
+}
+
+}  // namespace
+
+Result<TensorFile> TensorFile::read_for(const MethodInfo& info, const std::string& paths) {
+  struct stat found;
+  if (paths.find(',') != std::string::npos && ::stat(paths.c_str(), &found) != 0) {
+    std::vector<std::string> list;
+    for (size_t begin = 0; begin <= paths.size();) {
+      const size_t end = std::min(paths.find(',', begin), paths.size());
+      list.push_back(paths.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    return read_raw(info, list);
+  }
+  auto file = read(paths);
+  if (file.ok() || file.status().code() != Code::kInvalidFile) return file;
+  auto raw = read_raw(info, {paths});
+  return raw.ok() ? std::move(raw) : std::move(file);
 }
 
 Result<TensorFile> TensorFile::examples_of(const std::string& archive) {
@@ -222,6 +271,17 @@ std::string output_name_problem(const std::string& path) {
   return {};
 }
 
+Status write_raw_outputs(Method& method, const std::string& base) {
+  return for_each_output(method, [&](size_t index, const TensorView& view) -> Status {
+    PTERON_ASSIGN(Buffer dense, Buffer::create(std::max<size_t>(view.size_bytes(), 1)));
+    const TensorView row_major = make_contiguous_view(view.dtype, view.sizes(), dense.data());
+    copy_strided(view, row_major);
+    PTERON_ASSIGN(const std::unique_ptr<FileWriter> file, FileWriter::create(str_cat(base, "-", index, ".bin")));
+    PTERON_TRY(file->write(dense.span().first(view.size_bytes())));
+    return file->commit(false);
+  });
+}
+
 Status write_outputs(Method& method, const std::string& path) {
   std::deque<std::array<std::byte, 8>> scalars;
   PTERON_ASSIGN(const std::vector<NamedTensor> tensors, collect(method, scalars));
@@ -251,11 +311,11 @@ Status for_each_result(Method& method, const std::function<void(size_t, const Te
   return ok_status();
 }
 
-void print_tensor(size_t index, const std::string& name, const TensorView& view) {
+void print_tensor(size_t index, const std::string& name, const TensorView& view, int64_t shown) {
   std::printf("%zu (%s): %s %s", index, name.c_str(), std::string(dtype_name(view.dtype)).c_str(), shape_text(view.sizes()).c_str());
   const int64_t count = view.numel();
-  for (int64_t i = 0; i < std::min(count, kShownValues); ++i) print_value(view, i);
-  std::printf(count > kShownValues ? " ...\n" : "\n");
+  for (int64_t i = 0; i < std::min(count, shown); ++i) print_value(view, i);
+  std::printf(count > shown ? " ...\n" : "\n");
 }
 
 /// Control characters of a foreign file do not reach the terminal.
@@ -271,10 +331,10 @@ void print_text(size_t index, const std::string& name, std::string_view text) {
 
 }  // namespace
 
-Status print_outputs(Method& method) {
+Status print_outputs(Method& method, bool all_values) {
   const MethodInfo& info = method.info();
   return for_each_result(
-      method, [&](size_t i, const TensorView& view) { print_tensor(i, info.outputs[i].name, view); },
+      method, [&](size_t i, const TensorView& view) { print_tensor(i, info.outputs[i].name, view, all_values ? view.numel() : kShownValues); },
       [&](size_t i, std::string_view text) { print_text(i, info.outputs[i].name, text); });
 }
 

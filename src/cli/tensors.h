@@ -25,6 +25,10 @@ struct TensorFile {
   /// Reads .safetensors, .npy or .npz, told apart by content.
   /// Errors: kNotFound, kInvalidFile, kUnsupported, kIo.
   static Result<TensorFile> read(const std::string& path);
+  /// Reads what --inputs names for a method: one file as read(), or raw bytes, row-major, one file an input in their order ("a.bin,b.bin"). A
+  /// single file is raw if it is no tensor file and has exactly the bytes of the method's only input.
+  /// Errors: as above; kInvalidInput (another number of files, or of bytes, than the inputs have at their upper bounds).
+  static Result<TensorFile> read_for(const MethodInfo& info, const std::string& paths);
   /// Copies of the example inputs that an archive holds, under decimal keys; without any an empty file that says so in `hint`.
   /// Errors: those of opening the archive; kOutOfMemory.
   static Result<TensorFile> examples_of(const std::string& archive);
@@ -49,8 +53,11 @@ std::string output_format_problem(const MethodInfo& info, const std::string& pat
 /// Requires: output_format_problem had nothing to say.
 /// Errors: kInvalidInput (results that the format cannot hold), kIo and those of Method::output.
 Status write_outputs(Method& method, const std::string& path);
-/// Prints a line for each output with its first values, or its text.
-Status print_outputs(Method& method);
+/// Writes the bytes of each tensor, row-major, to BASE-0.bin, BASE-1.bin, ... by the output's position.
+/// Errors: kIo and those of Method::output.
+Status write_raw_outputs(Method& method, const std::string& base);
+/// Prints a line for each output with its first values (or all), or its text.
+Status print_outputs(Method& method, bool all_values = false);
 /// Only those that are text.
 Status print_texts(Method& method);
 /// The same as a list of objects: position, name, dtype, sizes and the first values; of text position, name, "text" as dtype and the text.

@@ -16,8 +16,11 @@ namespace pteron::cli {
 namespace {
 
 constexpr Option kRunOptions[] = {
-    {"inputs", "i", OptionKind::kList, "FILE", "tensors of one call (.safetensors, .npy, .npz); repeat for several calls on the same state"},
+    {"inputs", "i", OptionKind::kList, "FILE", "tensors of one call (.safetensors, .npy, .npz), or raw bytes, one file an input (a.bin,b.bin); repeat for several calls on the same state"},
     {"outputs", "o", OptionKind::kList, "FILE", "where a call's results go (.safetensors, .npz, or .npy for a single output), text is printed; once per --inputs"},
+    {"raw-outputs", "", OptionKind::kValue, "BASE", "write the bytes of each output to BASE-0.bin, BASE-1.bin, ...; of the last call"},
+    {"print", "", OptionKind::kValue, "WORD", "summary (default), all values, or none"},
+    {"repeat", "", OptionKind::kCount, "N", "make each call N times with the same inputs, default 1"},
     {"method", "m", OptionKind::kList, "NAME", "the method to call; default: forward, or the only one; repeat to name one for each call"},
     {"kernels", "k", OptionKind::kList, "LIBRARY", "a shared library with own operators (pteron/ops.h)"},
     {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) with weights; default: those that the program names, beside it"},
@@ -29,9 +32,17 @@ constexpr Option kRunOptions[] = {
 
 /// What is wrong with the files for outputs (a format, something overwritten by mistake); empty if nothing.
 std::string output_problem(const Arguments& a, const std::vector<std::string>& outputs) {
-  std::vector<std::string> read = a.list("inputs");
+  std::vector<std::string> read = split_list(a.list("inputs"));
+  for (const std::string& file : a.list("inputs")) read.push_back(file);
   for (const std::string& data : a.list("data")) read.push_back(data);
   read.push_back(a.positionals()[0]);
+  for (const std::string& path : read) {
+    const std::string base = a.value("raw-outputs");
+    const std::string_view rest = path.starts_with(base) && path.ends_with(".bin") && path.size() > base.size() + 5 ? std::string_view(path).substr(base.size() + 1) : std::string_view();
+    if (a.has("raw-outputs") && !rest.empty() && path[base.size()] == '-' && parse_count(rest.substr(0, rest.size() - 4))) {
+      return str_cat("--raw-outputs ", base, " would write over ", path, "; name another base");
+    }
+  }
   for (size_t i = 0; i < outputs.size(); ++i) {
     for (const std::string& path : read) {
       if (same_file(outputs[i], path)) return str_cat("the output ", outputs[i], " is the input ", path, "; name another file");
@@ -56,6 +67,10 @@ Result<int> run_run(const Arguments& a) {
   }
   const std::string& path = a.positionals()[0];
   if (const std::string problem = output_problem(a, outputs); !problem.empty()) return usage_error("run", problem);
+  const std::string print = a.value("print", "summary");
+  if (print != "summary" && print != "all" && print != "none") return usage_error("run", str_cat("--print is none, summary or all, found '", print, "'"));
+  const uint64_t repeats = a.count("repeat", 1);
+  if (repeats == 0) return usage_error("run", "--repeat is at least 1");
   PTERON_ASSIGN(std::shared_ptr<Program> program, Program::load(path, load));
   if (names.size() > 1 && !inputs.empty() && names.size() != inputs.size()) {
     return usage_error("run", str_cat(names.size(), " --method for ", inputs.size(), " --inputs"));
@@ -79,11 +94,14 @@ Result<int> run_run(const Arguments& a) {
     }
     TensorFile file;
     if (call < inputs.size()) {
-      PTERON_ASSIGN(file, TensorFile::read(inputs[call]));
+      PTERON_ASSIGN(file, TensorFile::read_for(method->info(), inputs[call]));
     }
-    PTERON_TRY(set_inputs(*method, file));
-    PTERON_TRY(method->execute());
+    for (uint64_t i = 0; i < repeats; ++i) {
+      PTERON_TRY(set_inputs(*method, file));
+      PTERON_TRY(method->execute());
+    }
     if (call < outputs.size()) PTERON_TRY(write_outputs(*method, outputs[call]));
+    if (a.has("raw-outputs") && call + 1 == calls) PTERON_TRY(write_raw_outputs(*method, a.value("raw-outputs")));
     if (as_json) {
       json.begin_object();
       json.field("method", name);
@@ -91,8 +109,8 @@ Result<int> run_run(const Arguments& a) {
       json.key("outputs");
       PTERON_TRY(outputs_json(*method, json));
       json.end_object();
-    } else {
-      PTERON_TRY(call < outputs.size() ? print_texts(*method) : print_outputs(*method));  // text goes into no file
+    } else if (print != "none") {
+      PTERON_TRY(call < outputs.size() ? print_texts(*method) : print_outputs(*method, print == "all"));  // text goes into no file
     }
   }
   json.end_array();
