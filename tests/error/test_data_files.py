@@ -234,6 +234,16 @@ def test_moved_without_its_weights(pteron, saved, inputs, tmp_path):
     assert pteron("run", tmp_path / "far" / "link.pte", "--inputs", inputs).returncode == 0
 
 
+def test_inspect_needs_no_weights(pteron, saved, tmp_path):
+    done = pteron("inspect", saved)
+    assert done.returncode == 0 and "weights in m.ptd: " in done.stdout and ", beside the program\n" in done.stdout
+    (tmp_path / "m.ptd").write_bytes(b"other")
+    assert "of another size" in pteron("inspect", saved).stdout
+    (tmp_path / "m.ptd").unlink()
+    record, = json.loads(pteron("inspect", saved, "--json").stdout)["data_files"]
+    assert record["name"] == "m.ptd" and record["place"] == "not beside the program" and len(record["manifest"]) == 32
+
+
 def test_a_folder_is_no_data_file(pteron, saved, inputs, tmp_path):
     refused(pteron("run", saved, "--inputs", inputs, "--data", tmp_path), 3, str(tmp_path), "is a directory")
 

@@ -1,4 +1,6 @@
 // pteron inspect: what a .pte, a .pt2 or a .ptd holds; told apart by content.
+#include <sys/stat.h>
+
 #include <cstdio>
 #include <cstring>
 
@@ -17,7 +19,7 @@ namespace pteron::cli {
 namespace {
 
 constexpr Option kInspectOptions[] = {
-    {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) with weights; default: those that the program names, beside it"},
+    {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) to open with a program"},
     {"instructions", "", OptionKind::kFlag, "", "list the instructions of every method of a .pte"},
     {"weights", "", OptionKind::kFlag, "", "list the weights of a .pt2"},
     {"verify-data", "", OptionKind::kFlag, "", "compare the payloads of a .ptd with its manifest"},
@@ -113,9 +115,21 @@ bool has_bytes(std::span<const std::byte> bytes, size_t at, std::string_view tex
   return bytes.size() >= at + text.size() && std::memcmp(bytes.data() + at, text.data(), text.size()) == 0;
 }
 
-Result<int> inspect_program(const std::string& path, const Arguments& a) {
+/// Whether a data file that the program records lies beside it, with the size that it should have.
+std::string_view place_of(const std::string& program, const format::DataFileMeta& data) {
+  struct stat found;
+  const std::string path = program.substr(0, program.find_last_of('/') + 1) + data.name;  // npos + 1 is 0
+  if (::stat(path.c_str(), &found) != 0) return "not beside the program";
+  return static_cast<uint64_t>(found.st_size) == data.size_bytes ? "beside the program" : "beside the program, of another size";
+}
+
+Result<int> inspect_program(const std::string& path, std::span<const std::byte> bytes, const Arguments& a) {
   const LoadOptions load = load_options(a);
-  PTERON_ASSIGN(const std::shared_ptr<Program> program, Program::load(path, load));
+  // From memory: data files beside the program are not needed to say what it is, and not opened.
+  auto loaded = Program::load(bytes, load);
+  if (!loaded.ok()) return std::move(loaded).status().with_context(path);
+  const std::shared_ptr<Program> program = std::move(loaded).value();
+  const std::vector<format::DataFileMeta>& data_files = program->state().meta.data_files;
   const format::ProgramView& view = program->state().view;
   const size_t file_bytes = view.file().size();
   std::vector<MethodInfo> methods;
@@ -134,6 +148,17 @@ Result<int> inspect_program(const std::string& path, const Arguments& a) {
     json.begin_array();
     for (const MethodInfo& info : methods) method_json(json, info);
     json.end_array();
+    json.key("data_files");
+    json.begin_array();
+    for (const format::DataFileMeta& data : data_files) {
+      json.begin_object();
+      json.field("name", data.name);
+      json.field("size_bytes", data.size_bytes);
+      json.field("manifest", data.manifest_hash);
+      json.field("place", place_of(path, data));
+      json.end_object();
+    }
+    json.end_array();
     json.key("named_data");
     json.begin_array();
     for (const format::NamedRange& data : view.named_data()) {
@@ -150,6 +175,10 @@ Result<int> inspect_program(const std::string& path, const Arguments& a) {
   std::printf("%s: %zu bytes, program %llu, segments %llu\n", path.c_str(), file_bytes, static_cast<unsigned long long>(view.header().program_bytes),
               static_cast<unsigned long long>(view.header().segment_bytes));
   for (const MethodInfo& info : methods) print_method(info);
+  for (const format::DataFileMeta& data : data_files) {
+    std::printf("weights in %s: %llu bytes, manifest %s, %s\n", data.name.c_str(), static_cast<unsigned long long>(data.size_bytes), data.manifest_hash.c_str(),
+                std::string(place_of(path, data)).c_str());
+  }
   for (const format::NamedRange& data : view.named_data()) std::printf("named data %s: %zu bytes\n", std::string(data.key).c_str(), data.bytes.size());
   if (a.flag("instructions")) print_instructions(view);
   return 0;
@@ -157,12 +186,10 @@ Result<int> inspect_program(const std::string& path, const Arguments& a) {
 
 Result<int> run_inspect(const Arguments& a) {
   const std::string& path = a.positionals()[0];
-  {
-    PTERON_ASSIGN(std::shared_ptr<FileBytes> file, FileBytes::map(path));
-    if (has_bytes(file->bytes(), 0, "PK")) return inspect_archive(path, std::move(file), a);
-    if (has_bytes(file->bytes(), 4, "FT01")) return inspect_data(path, *file, a);
-  }
-  return inspect_program(path, a);
+  PTERON_ASSIGN(std::shared_ptr<FileBytes> file, FileBytes::map(path));
+  if (has_bytes(file->bytes(), 0, "PK")) return inspect_archive(path, std::move(file), a);
+  if (has_bytes(file->bytes(), 4, "FT01")) return inspect_data(path, *file, a);
+  return inspect_program(path, file->bytes(), a);
 }
 
 }  // namespace
