@@ -219,7 +219,7 @@ Status check_all(const ir::Program& program, const passes::PassContext& context,
   const auto note = [&](const Status& status) {
     if (!status.ok()) str_append(text, text.empty() ? "" : "\n", status.message());
   };
-  note(passes::check_supported(program, context.has_kernel, context.allow_random));
+  note(passes::check_supported(program, context.has_kernel, context.allow_random, executorch ? nullptr : context.evaluator));
   if (executorch) note(check_executorch_limits(program));
   if (text.empty()) return ok_status();
   note(check_bounds(program));

@@ -6,6 +6,7 @@
 #include "ir/builder.h"
 #include "passes/alias_ops.h"
 #include "passes/passes.h"
+#include "passes/probe_dtypes.h"
 #include "tensor/dtype.h"
 
 namespace pteron::passes {
@@ -22,7 +23,7 @@ struct Missing {
 };
 
 /// Why a node cannot run; empty if it can.
-std::string problem_of(const Graph& graph, const Node& node, const HasKernel& has_kernel, bool allow_random) {
+std::string problem_of(const Graph& graph, const Node& node, const HasKernel& has_kernel, bool allow_random, const interp::Evaluator* evaluator) {
   const ir::Op& op = *node.op;
   if (!node.refusal.empty()) return node.refusal;
   if (op.name.starts_with("torch._functorch.")) return "part of a torch.func transform; export.run_decompositions() makes plain operators of it";
@@ -43,13 +44,14 @@ std::string problem_of(const Graph& graph, const Node& node, const HasKernel& ha
     const bool floats = graph[node.outputs[0]].type.dtype != DType::kInt64;
     if (weights != nullptr && weights->valid() && floats && ir::dim_is(count, 0)) return "with weights of no elements: PyTorch gives int64 there, the archive says a float";
   }
-  return has_kernel(op.kernel) ? std::string() : str_cat("no kernel ", op.kernel);
+  if (!has_kernel(op.kernel)) return str_cat("no kernel ", op.kernel);
+  return evaluator == nullptr ? std::string() : probe_dtypes(graph, node, *evaluator);
 }
 
-void collect(const Graph& graph, const HasKernel& has_kernel, bool allow_random, std::map<std::string, Missing>* missing) {
+void collect(const Graph& graph, const HasKernel& has_kernel, bool allow_random, const interp::Evaluator* evaluator, std::map<std::string, Missing>* missing) {
   for (const ir::NodeId id : graph.order) {
     const Node& node = graph[id];
-    std::string why = problem_of(graph, node, has_kernel, allow_random);
+    std::string why = problem_of(graph, node, has_kernel, allow_random, evaluator);
     if (!why.empty()) {
       Missing& entry = (*missing)[node.op->name];
       if (entry.count++ == 0) {
@@ -57,7 +59,7 @@ void collect(const Graph& graph, const HasKernel& has_kernel, bool allow_random,
         entry.why = std::move(why);
       }
     }
-    for (const auto& region : node.regions) collect(*region, has_kernel, allow_random, missing);
+    for (const auto& region : node.regions) collect(*region, has_kernel, allow_random, evaluator, missing);
   }
 }
 
@@ -72,9 +74,9 @@ bool draws_random(const Graph& graph, const Node& node) {
   return true;
 }
 
-Status check_supported(const ir::Program& program, const HasKernel& has_kernel, bool allow_random) {
+Status check_supported(const ir::Program& program, const HasKernel& has_kernel, bool allow_random, const interp::Evaluator* evaluator) {
   std::map<std::string, Missing> missing;
-  for (const auto& method : program.methods) collect(method->graph, has_kernel, allow_random, &missing);
+  for (const auto& method : program.methods) collect(method->graph, has_kernel, allow_random, evaluator, &missing);
   if (missing.empty()) return ok_status();
   std::string text = str_cat(missing.size(), missing.size() == 1 ? " unsupported operator:" : " unsupported operators:");
   for (const auto& [name, entry] : missing) str_append(text, "\n  ", name, "  x", entry.count, "  first at ", entry.first, " (", entry.why, ")");

@@ -47,8 +47,8 @@ using HasKernel = std::function<bool(std::string_view kernel)>;
 Result<bool> decompose(ir::Graph& graph, const ir::Catalog& catalog, const Keep& keep, const HasKernel& has_kernel = {});
 
 /// Errors: kUnsupported naming every operator that is not a view and has no kernel, with its count and first source line.
-/// Operators that draw random numbers are unsupported unless allowed.
-Status check_supported(const ir::Program& program, const HasKernel& has_kernel, bool allow_random = false);
+/// Operators that draw random numbers are unsupported unless allowed. With an evaluator, kernels are tried on dtypes that few of them take.
+Status check_supported(const ir::Program& program, const HasKernel& has_kernel, bool allow_random = false, const interp::Evaluator* evaluator = nullptr);
 
 /// True if the node's results differ from call to call (a dropout outside of training draws nothing).
 bool draws_random(const ir::Graph& graph, const ir::Node& node);

@@ -82,3 +82,77 @@ class Buffers(nn.Module):
 def test_buffers_written_as_another_dtype(tmp_path, words):
     torch.manual_seed(0)
     check_calls(Buffers(), [(torch.randn(4),), (torch.randn(4),)], tmp_path, *words)
+
+
+NOTHING = {
+    "index_fill": (lambda x: x.index_fill(1, torch.tensor([5]), 9.0), (0, 0)),
+    "cummax": (lambda x: tuple(x.cummax(1)), (0,)),
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_indices_of_nothing(tmp_path, name):
+    call, size = NOTHING[name]
+    check_calls(Call(call), [(torch.zeros(size),)], tmp_path)
+
+
+DTYPES = [torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2, torch.complex64]
+CALLS = {
+    "eq": lambda x: x == x,
+    "ne": lambda x: x != 3,
+    "mul": lambda x: x * 2,
+    "and": lambda x: x & 3,
+    "sum": lambda x: x.sum(),
+    "flip": lambda x: x.flip(0),
+    "pad": lambda x: F.pad(x, (1, 1)),
+    "where": lambda x: torch.where(x.to(torch.complex64).real > 3, x, x),
+    "inv": lambda x: torch.linalg.inv(x),
+    "logsumexp": lambda x: x.logsumexp(0),
+    "logcumsumexp": lambda x: x.logcumsumexp(0),
+    "sinc": lambda x: x.sinc(),
+    "std": lambda x: x.std(),
+    "householder": lambda x: torch.linalg.householder_product(x, x[0]),
+    "nuclear": lambda x: torch.linalg.matrix_norm(x, "nuc"),
+    "sort": lambda x: torch.sort(x)[0],
+    "scatter": lambda x: x.scatter(0, torch.zeros(1, 3, dtype=torch.int64), x),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_rare_dtype_runs_or_is_refused_when_compiling(tmp_path, dtype):
+    """Never a clean compile and a run that does not take the dtype."""
+    x = torch.tensor([[1.0, 7, 3], [4, 5, 6], [2, 9, 1]]).to(dtype)
+    refused = []
+    for name, call in CALLS.items():
+        try:
+            want = call(x)
+            save(Call(call), (x,), tmp_path / "m.pt2")
+        except (RuntimeError, NotImplementedError):
+            continue
+        done = pteron_either(tmp_path)
+        if done.returncode == 4:
+            assert "unsupported operator" in done.stderr and "aten::" in done.stderr
+            refused.append(name)
+            continue
+        assert done.returncode == 0, done.stderr
+        found = run(tmp_path / "m.pte", [(x,)], tmp_path)[0][0]
+        if found.dtype in DTYPES[:5]:
+            found, want = found.to(torch.float64), want.to(torch.float64)
+        torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-4, msg=name)
+    if dtype in (torch.uint16, torch.uint32):
+        assert refused == []
+    if dtype == torch.complex64:
+        assert {"inv", "std", "nuclear"} <= set(refused) and "sum" not in refused
+
+
+def pteron_either(folder):
+    import subprocess
+    from whole import TOOL
+    return subprocess.run([str(TOOL), "compile", str(folder / "m.pt2"), "-o", str(folder / "m.pte")], capture_output=True, text=True, timeout=60)
+
+
+def test_sizes_that_vary_are_tried_too(tmp_path):
+    n = torch.export.Dim("n", min=2, max=16)
+    x = torch.randn(3, 3, dtype=torch.complex64)
+    save(Call(lambda x: x.logsumexp(0)), (x,), tmp_path / "m.pt2", dynamic_shapes={"args": ({1: n},)})
+    assert "logsumexp of dtype complex64" in pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", expect=4).stderr

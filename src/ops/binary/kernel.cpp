@@ -11,10 +11,20 @@ DType common_dtype(const TensorOrScalar& self, const TensorOrScalar& other) {
   return p.result();
 }
 
+namespace {
+
+/// uint16 and uint32 without functions of their own are computed in int64, which holds their values; results wrap when they are stored.
+DType table_dtype(const TileTable& table, DType compute) {
+  const bool narrow = compute == DType::kUInt16 || compute == DType::kUInt32;
+  return narrow && table.find(compute) == nullptr ? DType::kInt64 : compute;
+}
+
+}  // namespace
+
 Status run_binary(KernelContext& context, const TensorOrScalar& self, const TensorOrScalar& other, Tensor& out, const TileTable& table,
                   bool to_float, const void* params, Rounding rounding) {
   const DType common = common_dtype(self, other);
-  const DType compute = to_float ? float_compute_dtype(common) : compute_dtype(common);
+  const DType compute = table_dtype(table, to_float ? float_compute_dtype(common) : compute_dtype(common));
   const TileFn fn = table.find(compute);
   if (fn == nullptr) return unsupported_dtype(common);
   const DType number_dtype = rounding == Rounding::kRoundNumbers ? common : compute;
@@ -24,7 +34,7 @@ Status run_binary(KernelContext& context, const TensorOrScalar& self, const Tens
 
 Status run_compare(KernelContext& context, const TensorOrScalar& self, const TensorOrScalar& other, Tensor& out, const TileTable& table) {
   const DType common = common_dtype(self, other);
-  const DType compute = compute_dtype(common);
+  const DType compute = table_dtype(table, compute_dtype(common));
   const TileFn fn = table.find(compute);
   if (fn == nullptr) return unsupported_dtype(common);
   const std::array<TileInput, 2> inputs = {TileInput(self, compute, common), TileInput(other, compute, common)};

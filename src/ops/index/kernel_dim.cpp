@@ -195,6 +195,7 @@ Status index_copy(KernelContext& context, const Tensor& self, int64_t dim, const
 namespace {
 
 Status fill_picks(KernelContext& context, const Tensor& self, int64_t dim, const Tensor& index, const Element& value, Tensor& out) {
+  if (self.numel() == 0) return resize(out, self.sizes());  // PyTorch does not look at the index then
   Writing w;
   PTERON_TRY(begin_writing(context, self, dim, index, nullptr, -1, out, &w));
   w.from.stride = 0;

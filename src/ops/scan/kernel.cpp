@@ -169,9 +169,10 @@ Status extreme_part(KernelContext& c, const Tensor& self, int dim, Tensor& value
 
 template <bool kMax>
 Status extreme(KernelContext& c, const Tensor& self, int64_t dim, Tensor& values, Tensor& indices) {
-  PTERON_ASSIGN(const int d, wrap_dim(dim, self.rank()));
   PTERON_TRY(runtime::resize(values, self.sizes()));
   PTERON_TRY(runtime::resize(indices, self.sizes()));
+  if (self.numel() == 0) return ok_status();  // PyTorch takes any dim then
+  PTERON_ASSIGN(const int d, wrap_dim(dim, self.rank()));
   if (self.dtype() == DType::kFloat64) return extreme_part<kMax, double>(c, self, d, values, indices);
   return is_floating(self.dtype()) ? extreme_part<kMax, float>(c, self, d, values, indices) : extreme_part<kMax, int64_t>(c, self, d, values, indices);
 }

@@ -21,7 +21,13 @@ Status infer_sum(InferContext& c) {
   return add_like(c, c.dtype("dtype", is_integral(in, true) ? DType::kInt64 : in));
 }
 Status infer_extreme(InferContext& c) {
-  if (is_complex(c.type("self").dtype)) return Status(Code::kInvalidInput, "complex numbers have no order");
+  const TensorType self = c.type("self");
+  if (is_complex(self.dtype)) return Status(Code::kInvalidInput, "complex numbers have no order");
+  if (ir::dim_is(ir::numel_of(self.sizes), 0)) {  // PyTorch takes any dim then
+    c.add(self.dtype, self.sizes);
+    c.add(DType::kInt64, self.sizes);
+    return ok_status();
+  }
   PTERON_TRY(add_like(c, c.type("self").dtype));
   return add_like(c, DType::kInt64);
 }

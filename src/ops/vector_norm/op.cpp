@@ -241,7 +241,7 @@ Ids decompose_weight_norm_interface(Builder& b, const NodeView& n) { return weig
 Status infer_svdvals(InferContext& c) {
   const TensorType& a = c.type("A");
   if (a.rank() < 2) return Status(Code::kInvalidInput, str_cat("svdvals expects matrices, found ", shape_text(a.sizes)));
-  if (a.dtype != DType::kFloat32 && a.dtype != DType::kFloat64) return Status(Code::kInvalidInput, str_cat("svdvals of dtype ", dtype_name(a.dtype)));
+  if (a.dtype != DType::kFloat32 && a.dtype != DType::kFloat64) return Status(is_complex(a.dtype) ? Code::kUnsupported : Code::kInvalidInput, str_cat("svdvals of dtype ", dtype_name(a.dtype)));
   std::vector<Expr> sizes(a.sizes.begin(), a.sizes.end() - 2);
   sizes.push_back(dim_min(a.sizes[a.sizes.size() - 2], a.sizes.back()));
   c.add(a.dtype, std::move(sizes));
