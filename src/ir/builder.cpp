@@ -220,6 +220,8 @@ std::vector<ValueId> Builder::ops(std::string_view name, std::vector<Arg> args) 
     fail(Status(Code::kUnsupported, str_cat("operator ", name, " is not in the catalog")));
     return {};
   }
+  if (before) before(*op, args);
+  if (!status_.ok()) return {};
   std::string_view short_name = op->schema.name;
   if (const size_t colon = short_name.rfind(':'); colon != std::string_view::npos) short_name.remove_prefix(colon + 1);
   auto node = make_node(*graph_, *op, std::move(args), short_name);

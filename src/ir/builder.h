@@ -92,6 +92,8 @@ class Builder {
   void set_origin(const Node& node) { origin_source_ = node.source, origin_module_ = node.module; }
   /// The kernels that the profile of this compile has; decompositions may ask before they choose a form. Null: all.
   std::function<bool(std::string_view kernel)> has_kernel;
+  /// Sees the arguments of every node before it is made and may replace them, also by nodes that it makes itself. Null: nothing.
+  std::function<void(const Op& op, std::vector<Arg>& args)> before;
 
   /// The single result of an op by full name; missing trailing arguments take their defaults.
   ValueId op(std::string_view name, std::vector<Arg> args);

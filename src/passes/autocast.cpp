@@ -17,11 +17,11 @@ using ir::ValueId;
 
 namespace {
 
-/// Run in the lower precision. The last four are composites whose products are in PyTorch's list.
+/// Run in the lower precision. The last is a composite that always ends in products of PyTorch's list.
 constexpr std::array kLower = std::to_array<std::string_view>({
     "_addmm_activation", "_convolution", "_native_multi_head_attention", "addbmm", "addmm", "baddbmm", "bmm", "conv1d", "conv2d", "conv3d", "conv_tbc",
     "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "linalg_vecdot", "linear", "matmul", "mkldnn_rnn_layer", "mm", "prelu",
-    "scaled_dot_product_attention", "chain_matmul", "einsum", "linalg_multi_dot", "tensordot",
+    "scaled_dot_product_attention", "linalg_multi_dot",
 });
 
 /// Run in float32.
@@ -43,24 +43,32 @@ constexpr std::array kFloat = std::to_array<std::string_view>({
 constexpr std::array kPromote = std::to_array<std::string_view>({"cat", "index_copy", "stack"});
 
 /// Composites whose inner products are cast one by one.
-constexpr std::array kRefused = std::to_array<std::string_view>({"lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell", "bilinear"});
+constexpr std::array kInside = std::to_array<std::string_view>({
+    "chain_matmul", "corrcoef", "cov", "einsum", "gru", "gru_cell", "inner", "linalg_matrix_power", "linalg_pinv", "lstm_cell", "matrix_power", "rnn_relu",
+    "rnn_relu_cell", "rnn_tanh", "rnn_tanh_cell", "tensordot",
+});
+
+/// Run by another kernel inside autocast than outside (oneDNN's, whose rounding is its own), or with casts that no row here knows.
+constexpr std::array kRefused = std::to_array<std::string_view>({"bilinear", "linear_cross_entropy", "lstm"});
 
 bool is_eligible(const Builder& builder, ValueId id) {
   const ir::Value& value = const_cast<Builder&>(builder).graph()[id];  // NOLINT: read only
   return value.kind == ir::ValueKind::kTensor && is_floating(value.type.dtype) && value.type.dtype != DType::kFloat64;
 }
 
-void cast_args(Builder& builder, Node& node, DType dtype) {
-  for (ir::Arg& arg : node.args) {
+void cast_args(Builder& builder, std::vector<ir::Arg>& args, DType dtype) {
+  for (ir::Arg& arg : args) {
     ir::for_each_value(arg, [&](ValueId& id) {
       if (is_eligible(builder, id) && builder.type(id).dtype != dtype) id = builder.op("aten::_to_copy", {id, dtype});
     });
   }
 }
 
-DType widest(const Builder& builder, const Node& node, DType lower) {
+DType widest(const Builder& builder, std::vector<ir::Arg>& args, DType lower) {
   bool any_float32 = false;
-  ir::for_each_use(node, [&](ValueId id) { any_float32 = any_float32 || (is_eligible(builder, id) && builder.type(id).dtype == DType::kFloat32); });
+  for (ir::Arg& arg : args) {
+    ir::for_each_value(arg, [&](ValueId& id) { any_float32 = any_float32 || (is_eligible(builder, id) && builder.type(id).dtype == DType::kFloat32); });
+  }
   return any_float32 ? DType::kFloat32 : lower;
 }
 
@@ -89,7 +97,39 @@ bool pads_in_float(const Node& node, std::string_view name) {
   return name == "pad" && node.args.size() > 2 && node.args[2] != ir::Arg(std::string("constant"));
 }
 
+std::string_view aten_name(const ir::Op& op) {
+  std::string_view name = op.schema.name;
+  if (!name.starts_with("aten::")) return {};
+  name.remove_prefix(6);
+  return name;
+}
+
+/// The casts of PyTorch's lists.
+void cast_by_list(Builder& builder, const Autocast& autocast, std::string_view name, std::vector<ir::Arg>& args) {
+  if (is_one_of(name, kLower)) cast_args(builder, args, autocast.dtype);
+  if (is_one_of(name, kFloat)) cast_args(builder, args, DType::kFloat32);
+  if (is_one_of(name, kPromote)) cast_args(builder, args, widest(builder, args, autocast.dtype));
+}
+
 }  // namespace
+
+bool is_cast_inside(const Node& node) { return node.op->functional == nullptr && is_one_of(aten_name(*node.op), kInside); }
+
+Result<std::vector<ValueId>> expand_in_autocast(Builder& builder, const Autocast& autocast, const Node& node) {
+  const Status unknown(Code::kUnsupported, str_cat("autocast of ", node.op->name));
+  if (node.op->def.decompose == nullptr) return unknown;
+  bool nested = false;
+  builder.before = [&](const ir::Op& op, std::vector<ir::Arg>& args) {
+    const std::string_view name = aten_name(op);
+    nested = nested || is_one_of(name, kInside) || is_one_of(name, kRefused);
+    cast_by_list(builder, autocast, name, args);
+  };
+  std::vector<ValueId> results = node.op->def.decompose(builder, ir::NodeView(builder.graph(), *node.op, node.args));
+  builder.before = nullptr;
+  PTERON_TRY(builder.take_status());
+  if (nested || results.size() != node.outputs.size()) return unknown;
+  return results;
+}
 
 Status retype(Builder& builder, const Node& node) {
   ir::Graph& graph = builder.graph();
@@ -106,14 +146,12 @@ Status retype(Builder& builder, const Node& node) {
 
 Status apply_autocast(Builder& builder, const Autocast& autocast, Node& node, bool* stale) {
   if (!autocast.enabled || node.op->functional != nullptr) return *stale ? retype(builder, node) : ok_status();
-  std::string_view name = node.op->schema.name;
-  if (!name.starts_with("aten::")) return ok_status();
-  name.remove_prefix(6);
+  const std::string_view name = aten_name(*node.op);
+  if (name.empty()) return ok_status();
   if (is_one_of(name, kRefused)) return Status(Code::kUnsupported, str_cat("autocast of ", node.op->name));
   const bool lower = is_one_of(name, kLower);
-  if (lower) cast_args(builder, node, autocast.dtype);
-  if (is_one_of(name, kFloat) || pads_in_float(node, name)) cast_args(builder, node, DType::kFloat32);
-  if (is_one_of(name, kPromote)) cast_args(builder, node, widest(builder, node, autocast.dtype));
+  cast_by_list(builder, autocast, name, node.args);
+  if (pads_in_float(node, name)) cast_args(builder, node.args, DType::kFloat32);
   PTERON_TRY(builder.take_status());
   if (*stale) return retype(builder, node);
   if (node.op->is_view() || gives_recorded_dtypes(builder, node)) return ok_status();
@@ -122,7 +160,7 @@ Status apply_autocast(Builder& builder, const Autocast& autocast, Node& node, bo
     return retype(builder, node);
   }
   // A composite that calls an operator of the float32 list inside (pad in reflect mode): the archive recorded float32.
-  cast_args(builder, node, DType::kFloat32);
+  cast_args(builder, node.args, DType::kFloat32);
   PTERON_TRY(builder.take_status());
   if (gives_recorded_dtypes(builder, node)) return ok_status();
   return Status(Code::kUnsupported, str_cat("autocast of ", node.op->name, ": the archive has another result dtype than its casts give"));

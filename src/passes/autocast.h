@@ -18,6 +18,13 @@ struct Autocast {
 /// Errors: kUnsupported (operators whose inner casts are not known here).
 Status apply_autocast(ir::Builder& builder, const Autocast& autocast, ir::Node& node, bool* stale);
 
+/// True for a composite whose own operators autocast casts, one by one: an einsum without sums stays in float32, one with them does not.
+bool is_cast_inside(const ir::Node& node);
+
+/// Makes the operators of such a composite (nodes go to the builder), each with its casts. One id per result.
+/// Errors: kUnsupported (its operators are not known here); what building nodes says.
+Result<std::vector<ir::ValueId>> expand_in_autocast(ir::Builder& builder, const Autocast& autocast, const ir::Node& node);
+
 /// Gives a node's results the dtypes that its arguments make. Errors: what inference says; kUnsupported for control flow.
 Status retype(ir::Builder& builder, const ir::Node& node);
 

@@ -165,13 +165,32 @@ class Inliner {
     }
     if (node.module.empty()) node.module = module;
     if (is_wrapper(*node.op)) return inline_node(node, state, map);
-    for (ValueId& out : node.outputs) out = copy_value(body[out], out, map);
     builder_.set_origin(node);
+    if (state.enabled && is_cast_inside(node)) return expand_node(body, node, state, map);
+    for (ValueId& out : node.outputs) out = copy_value(body[out], out, map);
     if (state.enabled && !node.regions.empty()) return Status(Code::kUnsupported, str_cat("control flow ", node.op->name, " inside an autocast region"));
     for (const auto& region : node.regions) PTERON_TRY(inline_in_region(*region));
     Status status = apply_autocast(builder_, state, node, &stale_);
     if (!status.ok()) return std::move(status).with_context(node.source.empty() ? node.name : node.source);
     order_.push_back(graph_.add_node(std::move(node)));
+    return ok_status();
+  }
+
+  /// Puts the operators of a composite in its place, with the casts of each.
+  Status expand_node(Graph& body, const Node& node, const Autocast& state, ValueMap& map) {
+    auto made = expand_in_autocast(builder_, state, node);
+    const auto located = [&](Status status) { return std::move(status).with_context(node.source.empty() ? node.name : node.source); };
+    if (!made.ok()) return located(std::move(made).status());
+    for (size_t k = 0; k < node.outputs.size(); ++k) {
+      const ir::Value& recorded = body[node.outputs[k]];
+      const DType dtype = graph_[(*made)[k]].type.dtype;
+      map[node.outputs[k].index] = (*made)[k];
+      if (stale_ || recorded.kind != ir::ValueKind::kTensor || recorded.type.dtype == dtype) continue;
+      if (dtype != state.dtype) {
+        return located(Status(Code::kUnsupported, str_cat("autocast of ", node.op->name, ": the archive has ", dtype_name(recorded.type.dtype), ", its casts give ", dtype_name(dtype))));
+      }
+      stale_ = true;  // a strict export, which records what the region gives without autocast
+    }
     return ok_status();
   }
 

@@ -377,6 +377,7 @@ std::vector<ValueId> decompose_inner(Builder& b, const NodeView& n) {
   Compose f(b);
   const ValueId x = n.value("self"), y = n.value("other");
   if (f.rank(x) == 0 || f.rank(y) == 0) return {f.mul(x, y)};
+  if (f.rank(x) == 1 && f.rank(y) == 1) return {b.op("aten::dot", {x, y})};
   const std::vector<Expr> sx = sub_sizes(f.sizes(x), 0, f.sizes(x).size() - 1), sy = sub_sizes(f.sizes(y), 0, f.sizes(y).size() - 1);
   const Expr k = f.size(x, -1);
   const ValueId right = f.permute(f.view(y, {ir::numel_of(sy), k}), std::vector<int64_t>{1, 0});
@@ -416,6 +417,7 @@ std::vector<ValueId> decompose_tensordot(Builder& b, const NodeView& n) {
     out.push_back(f.size(y, static_cast<int>(d)));
     columns = columns * out.back();
   }
+  if (out.empty()) return {b.op("aten::dot", {f.view(f.permute(x, order_x), {k}), f.view(f.permute(y, order_y), {k})})};
   const ValueId left = f.view(f.permute(x, order_x), {rows, k});
   const ValueId right = f.view(f.permute(y, order_y), {k, columns});
   return {f.view(f.mm(left, right), out)};

@@ -1,5 +1,7 @@
-// einsum: the equation is parsed to one label per dim, operands are multiplied pairwise as batched matrix products.
+// einsum: the equation is parsed to one label per dim, operands are multiplied pairwise: elementwise where nothing is summed, as batched
+// matrix products otherwise. ATen chooses the same way, which autocast sees.
 #include <algorithm>
+#include <utility>
 
 #include "base/str_cat.h"
 #include "ops/matmul/rows.h"
@@ -147,6 +149,29 @@ Expr product_of(Compose& f, const Term& t, const Labels& labels) {
   return n;
 }
 
+/// Dims in that order, of size 1 where the term lacks the label.
+ValueId spread(Compose& f, const Term& t, const Labels& order) {
+  Labels own;
+  for (const int label : order) {
+    if (contains(t.labels, label)) own.push_back(label);
+  }
+  ValueId value = ordered(f, t, own);
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (!contains(t.labels, order[i])) value = f.unsqueeze(value, static_cast<int>(i));
+  }
+  return value;
+}
+
+/// a * b with the labels in the order of `needed`.
+Term multiply(Compose& f, const Term& a, const Term& b, const Labels& needed) {
+  Term out;
+  for (const int label : needed) {
+    if (!contains(out.labels, label) && (contains(a.labels, label) || contains(b.labels, label))) out.labels.push_back(label);
+  }
+  out.value = f.mul(spread(f, a, out.labels), spread(f, b, out.labels));
+  return out;
+}
+
 /// a * b summed over the labels that are in both and not in `needed`.
 Term contract(Compose& f, Term a, Term b, const Labels& needed) {
   drop_broadcast_dims(f, &a, b);
@@ -170,6 +195,7 @@ Term contract(Compose& f, Term a, Term b, const Labels& needed) {
   for (const int label : b.labels) {
     if (!contains(a.labels, label)) columns.push_back(label);
   }
+  if (summed.empty()) return multiply(f, a, b, needed);
   const auto joined = [](Labels x, const Labels& y, const Labels& z) {
     x.insert(x.end(), y.begin(), y.end());
     x.insert(x.end(), z.begin(), z.end());
@@ -190,6 +216,13 @@ Term contract(Compose& f, Term a, Term b, const Labels& needed) {
     out.value = f.view(f.bmm(f.view(left, {count, m, k}), f.view(right, {count, k, n})), sizes);
   }
   return out;
+}
+
+/// The two terms that are multiplied next: of the path if it has them, else the first two.
+std::pair<size_t, size_t> step_of(const std::vector<int64_t>& path, size_t step, size_t terms) {
+  if (2 * step + 1 >= path.size()) return {0, 1};
+  const auto first = static_cast<size_t>(path[2 * step]), second = static_cast<size_t>(path[2 * step + 1]);
+  return first < terms && second < terms && first != second ? std::pair(first, second) : std::pair<size_t, size_t>(0, 1);
 }
 
 }  // namespace
@@ -216,7 +249,9 @@ Status infer_einsum(InferContext& c) {
     if (!found) return bad_equation(c.text("equation"));
     sizes.push_back(size);
   }
-  c.add(c.type(values[0]).dtype, std::move(sizes));
+  DType dtype = c.type(values[0]).dtype;
+  for (const ValueId v : values) dtype = promote_dtypes(dtype, c.type(v).dtype);  // elementwise products promote
+  c.add(dtype, std::move(sizes));
   return ok_status();
 }
 
@@ -235,12 +270,17 @@ std::vector<ValueId> decompose_einsum(ir::Builder& b, const NodeView& n) {
     terms.push_back({values[i], equation.operands[i]});
     take_diagonals(f, &terms.back());
   }
-  Term result = terms[0];
-  for (size_t i = 1; i < terms.size() && b.status().ok(); ++i) {
+  const std::vector<int64_t> path = n.is_none("path") ? std::vector<int64_t>() : n.integers("path");
+  for (size_t step = 0; terms.size() > 1 && b.status().ok(); ++step) {
+    auto [first, second] = step_of(path, step, terms.size());
+    const Term left = terms[first], right = terms[second];
+    terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(std::max(first, second)));
+    terms.erase(terms.begin() + static_cast<std::ptrdiff_t>(std::min(first, second)));
     Labels needed = equation.output;
-    for (size_t j = i + 1; j < terms.size(); ++j) needed.insert(needed.end(), terms[j].labels.begin(), terms[j].labels.end());
-    result = contract(f, result, terms[i], needed);
+    for (const Term& other : terms) needed.insert(needed.end(), other.labels.begin(), other.labels.end());
+    terms.insert(path.empty() ? terms.begin() : terms.end(), contract(f, left, right, needed));
   }
+  Term result = terms[0];
   sum_unneeded(f, &result, equation.output);
   if (!b.status().ok()) return {};
   const ValueId out = ordered(f, result, equation.output);
