@@ -24,9 +24,11 @@ size_t written_argument(const Op& op) {
   return 0;
 }
 
+bool is_lazy_view(const Op& op) { return op.schema.name == "aten::conj" || op.schema.name == "aten::_conj"; }
+
 Effect effect_of(const Node& node) {
   const Op& op = *node.op;
-  if (op.is_view() || op.has(ir::kAlias) || is_metadata_write(op)) return Effect::kView;
+  if (op.is_view() || is_lazy_view(op) || op.has(ir::kAlias) || is_metadata_write(op)) return Effect::kView;
   if (op.functional != nullptr) return Effect::kWrite;
   const auto written = [](const ir::SchemaArg& arg) { return arg.written; };
   return std::any_of(op.schema.args.begin(), op.schema.args.end(), written) ? Effect::kUnknownWrite : Effect::kNone;

@@ -24,6 +24,9 @@ Effect effect_of(const ir::Node& node);
 
 /// True for in-place operators that change only sizes and strides (unsqueeze_, t_, detach_): later uses of the argument see the result.
 bool is_metadata_write(const ir::Op& op);
+
+/// conj: a view in ATen that is computed when it is read. Here a node that computes, which writes pass through.
+bool is_lazy_view(const ir::Op& op);
 /// The operator that computes a view node: for unsqueeze_ it is unsqueeze.
 const ir::Op& view_op(const ir::Op& op);
 

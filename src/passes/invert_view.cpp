@@ -124,6 +124,7 @@ ValueId invert_view(Builder& b, const Node& step, size_t result, ValueId parent,
   if (is_one_of(name, {"split", "split_with_sizes", "chunk", "unsafe_split", "unsafe_chunk", "unsafe_split_with_sizes"})) {
     return unsplit(b, step, view.integer("dim"), result, parent, child);
   }
+  if (is_lazy_view(op)) return is_complex(b.type(parent).dtype) ? b.op(op.name, {child}) : child;
   if (name == "view_as_real") return b.op("aten::view_as_complex", {child});
   if (name == "view_as_complex") return b.op("aten::view_as_real", {child});
   if (name == "real" || name == "imag") {

@@ -1,9 +1,14 @@
 // Composites that alias, copy or hide a write, made explicit from the strides of the archive. First of the semantic passes; see passes.h.
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -118,12 +123,91 @@ bool is_viewable(const TensorType& type, std::span<const Expr> sizes) {
 
 bool asks_for_copy(const NodeView& view) { return view.has("copy") && view.boolean("copy"); }
 
+/// The value of a size or stride when every symbol is at least two, or one where `at_one` says so.
+std::optional<int64_t> sample(Expr e, const std::function<bool(Expr)>& at_one) {
+  return ir::evaluate(e, [&](Expr symbol) -> std::optional<int64_t> {
+    const ir::Range range = ir::bounds(symbol);
+    if (at_one && at_one(symbol)) return 1;
+    return std::min(std::max<int64_t>(range.min, 2), range.max);
+  });
+}
+
+/// The layout with numbers for symbols. False if some expression has no value there.
+bool sample_type(const TensorType& type, const std::function<bool(Expr)>& at_one, TensorType* out) {
+  *out = type;
+  for (std::vector<Expr>* list : {&out->sizes, &out->strides}) {
+    for (Expr& e : *list) {
+      const auto value = sample(e, at_one);
+      if (!value) return false;
+      e = Expr(*value);
+    }
+  }
+  return true;
+}
+
+/// Dims from the innermost to the outermost of a channels-last tensor; empty for ranks without that format.
+std::span<const size_t> channels_last_dims(size_t rank) {
+  static constexpr size_t k2d[] = {1, 3, 2, 0}, k3d[] = {1, 4, 3, 2, 0};
+  if (rank == 4) return k2d;
+  return rank == 5 ? std::span<const size_t>(k3d) : std::span<const size_t>();
+}
+
+/// c10's is_channels_last_strides: whether a tensor of that (constant) layout counts as channels-last.
+bool is_like_channels_last(const TensorType& type) {
+  const std::span<const size_t> dims = channels_last_dims(type.sizes.size());
+  if (dims.empty() || type.strides[1].value() == 0) return false;
+  int64_t least = 0;
+  for (const size_t d : dims) {
+    const int64_t size = type.sizes[d].value(), stride = type.strides[d].value();
+    if (size == 0 || stride < least || (d == 0 && least == type.strides[1].value())) return false;
+    least = stride * std::max<int64_t>(size, 1);
+  }
+  return true;
+}
+
+/// Tensor::suggest_memory_format.
+ir::MemoryFormat suggested_format(const TensorType& type) {
+  if (!is_like_channels_last(type)) return ir::MemoryFormat::kContiguous;
+  return type.sizes.size() == 4 ? ir::MemoryFormat::kChannelsLast : ir::MemoryFormat::kChannelsLast3d;
+}
+
+/// Tensor::is_contiguous(format) of a constant layout.
+bool fits_format(const TensorType& type, ir::MemoryFormat format) {
+  std::vector<size_t> dims;
+  for (size_t d = type.sizes.size(); d-- > 0;) dims.push_back(d);
+  if (format != ir::MemoryFormat::kContiguous) {
+    const std::span<const size_t> last = channels_last_dims(type.sizes.size());
+    if (last.empty()) return false;
+    dims.assign(last.begin(), last.end());
+  }
+  int64_t expected = 1;
+  for (const size_t d : dims) {
+    if (type.sizes[d].value() == 1) continue;
+    if (type.strides[d].value() != expected) return false;
+    expected *= type.sizes[d].value();
+  }
+  return true;
+}
+
 /// A memory_format argument that is neither None nor preserve_format.
 bool asks_for_format(const NodeView& view) {
   if (!view.has("memory_format")) return false;
   const auto* format = std::get_if<ir::MemoryFormat>(&view.arg("memory_format"));
   return format != nullptr && *format != ir::MemoryFormat::kPreserve;
 }
+
+/// Whether Tensor.to(memory_format) takes a tensor of that layout as it is.
+bool has_asked_format(const NodeView& view, const TensorType& from, const TensorType& to) {
+  TensorType sampled;
+  if (!sample_type(from, {}, &sampled)) return same_strides(from, to);
+  return suggested_format(sampled) == std::get<ir::MemoryFormat>(view.arg("memory_format"));
+}
+
+/// A copy that is its argument itself where one of the sizes is one.
+struct MaybeAlias {
+  ValueId copy;
+  std::vector<Expr> sizes;
+};
 
 class Resolver {
  public:
@@ -136,9 +220,20 @@ class Resolver {
     if (!writes_ || op.functional != nullptr || !op.known) return Rewrite::kKeep;
     if (is_batch_norm(op)) return batch_norm(b, node, made);
     if (op.schema.name == "aten::instance_norm") return instance_norm(b, node, made);
-    if (op.schema.name == "aten::lift_fresh") {  // a literal of the program: every call starts with its own
+    if (op.schema.name == "aten::lift_fresh" || op.schema.name == "aten::lift") {
+      const auto* lifted = std::get_if<ValueId>(&node.args[0]);
+      if (lifted == nullptr) return Rewrite::kKeep;
+      const bool is_literal = op.schema.name == "aten::lift_fresh" && graph_[*lifted].constant.valid();  // every call starts with its own
+      made = {is_literal ? b.op("aten::clone", {*lifted}) : *lifted};
+      return Rewrite::kReplace;
+    }
+    if ((op.schema.name == "aten::resolve_conj" || op.schema.name == "aten::resolve_neg") && is_lazy(std::get<ValueId>(node.args[0]), op.schema.name == "aten::resolve_neg")) {
       made = {b.op("aten::clone", {node.args[0]})};
       return Rewrite::kReplace;
+    }
+    if (op.schema.name == "aten::einsum") {  // of one operand: views, and a sum if there is one
+      const auto* operands = std::get_if<std::vector<ValueId>>(&node.args[1]);
+      return operands != nullptr && operands->size() == 1 ? composite(b, node, made) : Rewrite::kKeep;
     }
     // They count in memory: said in terms of its owner while the archive's views still stand.
     if (op.schema.name == "aten::as_strided" || op.schema.name == "aten::as_strided_scatter") return composite(b, node, made);
@@ -169,15 +264,28 @@ class Resolver {
       case Kind::kView: made = {b.op("aten::view", {input, to.sizes})}; return Rewrite::kReplace;
       case Kind::kExpand: made = {b.op("aten::expand", {input, to.sizes})}; return Rewrite::kReplace;
       case Kind::kReshape: {
-        const ValueId source = is_viewable(from, to.sizes) ? input : b.op("aten::clone", {input, ir::MemoryFormat::kContiguous});
+        const bool aliases = is_viewable(from, to.sizes);
+        const ValueId source = aliases ? input : b.op("aten::clone", {input, ir::MemoryFormat::kContiguous});
+        if (!aliases) {
+          note_copy(source, from, [&](const TensorType& type, const std::function<bool(Expr)>& at_one) {
+            TensorType shape;
+            return sample_type(to, at_one, &shape) && is_viewable(type, shape.sizes);
+          });
+        }
         made = {b.op("aten::view", {source, to.sizes})};
         return Rewrite::kReplace;
       }
-      case Kind::kContiguous:
-        made = {same_strides(from, to) ? input : b.op("aten::clone", {input, view.arg("memory_format")})};
+      case Kind::kContiguous: {
+        const bool aliases = same_strides(from, to);
+        made = {aliases ? input : b.op("aten::clone", {input, view.arg("memory_format")})};
+        const auto* format = std::get_if<ir::MemoryFormat>(&view.arg("memory_format"));
+        if (!aliases && format != nullptr) {
+          note_copy(made[0], from, [&](const TensorType& type, const std::function<bool(Expr)>&) { return fits_format(type, *format); });
+        }
         return Rewrite::kReplace;
+      }
       case Kind::kTo: {
-        const bool keeps = from.dtype == to.dtype && from.device == to.device && !asks_for_copy(view) && (!asks_for_format(view) || same_strides(from, to));
+        const bool keeps = from.dtype == to.dtype && from.device == to.device && !asks_for_copy(view) && (!asks_for_format(view) || has_asked_format(view, from, to));
         made = {input};
         return keeps ? Rewrite::kReplace : Rewrite::kKeep;
       }
@@ -195,6 +303,46 @@ class Resolver {
       case Kind::kComposite: break;
     }
     return Rewrite::kKeep;
+  }
+
+  /// A copy that would be the tensor itself if some size were one: notes the sizes that decide it.
+  void note_copy(ValueId copy, const TensorType& from, const std::function<bool(const TensorType&, const std::function<bool(Expr)>&)>& aliases) {
+    std::vector<Expr> symbols;
+    for (const Expr size : from.sizes) {
+      for (const Expr symbol : ir::symbols_in(size)) {
+        const ir::Range range = ir::bounds(symbol);
+        if (range.min <= 1 && range.max >= 1) symbols.push_back(symbol);
+      }
+    }
+    const auto aliases_at = [&](const std::function<bool(Expr)>& at_one) {
+      TensorType type;
+      return sample_type(from, at_one, &type) && aliases(type, at_one);
+    };
+    std::vector<Expr> deciding;
+    for (const Expr symbol : symbols) {
+      if (aliases_at([&](Expr s) { return s == symbol; })) deciding.push_back(symbol);
+    }
+    if (deciding.empty() && symbols.size() > 1 && aliases_at([&](Expr s) { return std::find(symbols.begin(), symbols.end(), s) != symbols.end(); })) {
+      deciding.push_back(symbols[0]);
+    }
+    if (!deciding.empty()) maybe_aliases.push_back({copy, std::move(deciding)});
+  }
+
+  /// The side that the function says yes to keeps its conj (neg) bit: a view that is computed when it is read.
+  bool is_lazy(ValueId id, bool negative) const {
+    bool conjugated = false;
+    while (id.valid() && graph_[id].producer.valid()) {
+      const Node& node = graph_[graph_[id].producer];
+      const Effect effect = effect_of(node);
+      if (effect != Effect::kView && effect != Effect::kWrite) return conjugated;
+      if (is_lazy_view(*node.op) && is_complex(graph_[id].type.dtype)) conjugated = !conjugated;
+      const size_t at = node.op->functional != nullptr ? written_argument(*node.op) : 0;
+      const auto* next = at < node.args.size() ? std::get_if<ValueId>(&node.args[at]) : nullptr;
+      if (next == nullptr) return conjugated;
+      if (view_op(*node.op).schema.name == "aten::imag" && negative) return is_lazy(*next, false);
+      id = *next;
+    }
+    return conjugated;
   }
 
   /// copy_(target, value) as the archive would have it.
@@ -262,7 +410,114 @@ class Resolver {
 
   Graph& graph_;
   bool writes_;
+
+ public:
+  std::vector<MaybeAlias> maybe_aliases;
 };
+
+/// Which copies of MaybeAlias and their arguments show a write of each other, and the checks that keep the sizes away from one there.
+class SizeChecks {
+ public:
+  SizeChecks(Graph& graph, const Catalog& catalog, const std::vector<MaybeAlias>& pairs) : graph_(graph), catalog_(catalog), pairs_(pairs) {}
+
+  Status run() {
+    scan();
+    std::vector<std::pair<size_t, Expr>> checks;  // position of the copy, symbol
+    for (const MaybeAlias& pair : pairs_) {
+      const ir::NodeId node = graph_[pair.copy].producer;
+      const auto at = position_.find(node.index);
+      if (at == position_.end() || !shows_write(group_of(pair.copy))) continue;
+      for (const Expr symbol : pair.sizes) checks.emplace_back(at->second, symbol);
+    }
+    return insert(checks);
+  }
+
+ private:
+  struct Tensor {
+    size_t made = 0;       ///< position + 1 of its node; 0: there from the start
+    size_t last_use = 0;   ///< position + 1
+    std::vector<size_t> writes;
+  };
+
+  void scan() {
+    root_.resize(graph_.values.size());
+    for (uint32_t i = 0; i < root_.size(); ++i) root_[i] = i;
+    for (size_t p = 0; p < graph_.order.size(); ++p) {
+      const Node& node = graph_[graph_.order[p]];
+      position_.emplace(graph_.order[p].index, p);
+      ir::for_each_use(node, [&](ValueId id) { tensors_[root_[id.index]].last_use = p + 1; });
+      const Effect effect = effect_of(node);
+      const size_t target_at = node.op->functional != nullptr ? written_argument(*node.op) : 0;
+      const auto* target = target_at < node.args.size() ? std::get_if<ValueId>(&node.args[target_at]) : nullptr;
+      for (const ValueId out : node.outputs) {
+        if (target != nullptr && (effect == Effect::kView || effect == Effect::kWrite)) root_[out.index] = root_[target->index];
+        if (root_[out.index] == out.index) tensors_[out.index].made = p + 1;
+      }
+      if (target != nullptr && effect == Effect::kWrite) tensors_[root_[target->index]].writes.push_back(p + 1);
+    }
+    ir::for_each_result(graph_, [&](ValueId& id) {
+      if (id.valid()) tensors_[root_[id.index]].last_use = graph_.order.size() + 1;
+    });
+    group_.resize(root_.size());
+    for (uint32_t i = 0; i < group_.size(); ++i) group_[i] = i;
+    for (const MaybeAlias& pair : pairs_) {
+      const ir::NodeId producer = graph_[pair.copy].producer;
+      if (position_.count(producer.index) == 0) continue;
+      group_[find(root_[pair.copy.index])] = find(root_[std::get<ValueId>(graph_[producer].args[0]).index]);
+    }
+  }
+
+  uint32_t find(uint32_t i) const {
+    while (group_[i] != i) i = group_[i];
+    return i;
+  }
+  uint32_t group_of(ValueId id) const { return find(root_[id.index]); }
+
+  /// Some tensor of the group is written, and another one that is there already is seen later.
+  bool shows_write(uint32_t group) const {
+    for (const auto& [written, tensor] : tensors_) {
+      if (find(written) != group) continue;
+      for (const size_t at : tensor.writes) {
+        for (const auto& [other, seen] : tensors_) {
+          if (other == written || find(other) != group || seen.made > at) continue;
+          if (seen.last_use > at || seen.made == 0) return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  Status insert(std::vector<std::pair<size_t, Expr>>& checks) {
+    if (checks.empty()) return ok_status();
+    std::vector<NodeId> order;
+    Builder b(graph_, catalog_, order);
+    std::set<const ir::ExprNode*> checked;
+    for (size_t p = 0; p < graph_.order.size(); ++p) {
+      for (const auto& [at, symbol] : checks) {
+        if (at != p || !checked.insert(symbol.node()).second) continue;
+        b.set_origin(graph_[graph_.order[p]]);
+        const std::string text = str_cat("a size (", ir::to_text(symbol), ") is below two: PyTorch makes a tensor there that shares memory with one that is written, the compiled program has a copy; export without that size, or with .clone()");
+        const std::array<Expr, 2> args = {Expr(2), symbol};
+        b.ops("aten::_assert_scalar", {graph_.program->exprs.make(ir::ExprOp::kLe, args), text});
+      }
+      order.push_back(graph_.order[p]);
+    }
+    PTERON_TRY(b.take_status());
+    graph_.order = std::move(order);
+    return ok_status();
+  }
+
+  Graph& graph_;
+  const Catalog& catalog_;
+  const std::vector<MaybeAlias>& pairs_;
+  std::unordered_map<uint32_t, size_t> position_;
+  std::map<uint32_t, Tensor> tensors_;
+  std::vector<uint32_t> root_, group_;
+};
+
+Status refuse_sizes(Graph& graph, const Catalog& catalog, const std::vector<MaybeAlias>& pairs) {
+  return pairs.empty() ? ok_status() : SizeChecks(graph, catalog, pairs).run();
+}
 
 }  // namespace
 
@@ -281,6 +536,7 @@ Result<bool> resolve(Graph& graph, const Catalog& catalog) {
     changed = changed || again;
     if (!again) break;
   }
+  PTERON_TRY(refuse_sizes(graph, catalog, resolver.maybe_aliases));
   return changed;
 }
 

@@ -25,7 +25,7 @@ Ids decompose_permuted(Builder& b, const NodeView& n) {
 Ids decompose_adjoint(Builder& b, const NodeView& n) {
   Ids ids = decompose_permuted<dims_last_swapped>(b, n);
   if (ids.empty() || !is_complex(b.type(ids[0]).dtype)) return ids;
-  return {b.op("aten::conj_physical", {ids[0]})};
+  return {b.op("aten::conj", {ids[0]})};
 }
 
 Ids decompose_squeeze(Builder& b, const NodeView& n) {
