@@ -13,7 +13,8 @@ struct RunnerFlag {
   std::string_view ours;  ///< empty: the value is the program
 };
 constexpr RunnerFlag kFlags[] = {{"model_path", ""},          {"data_path", "--data"},        {"method_name", "--method"}, {"output_file", "--raw-outputs"},
-                                 {"print_output", "--print"}, {"num_executions", "--repeat"}, {"cpu_threads", "--threads"}};
+                                 {"print_output", "--print"}, {"num_executions", "--repeat"}, {"cpu_threads", "--threads"},
+                                 {"bundleio_rtol", "--rtol"}, {"bundleio_atol", "--atol"}};
 
 const RunnerFlag* find_flag(std::string_view word) {
   if (!word.starts_with('-')) return nullptr;

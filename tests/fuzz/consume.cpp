@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/mapped_file.h"
 #include "base/zip.h"
+#include "format/bundle.h"
 #include "format/data_file.h"
 #include "format/meta.h"
 #include "format/program_view.h"
@@ -176,6 +177,23 @@ bool consume_data_file(std::span<const std::byte> bytes) {
     touch(entry.bytes);
   }
   return format::check_manifest(*view, true).ok();
+}
+
+bool consume_bundle(std::span<const std::byte> bytes) {
+  const auto bundle = format::read_bundle(bytes);
+  if (!bundle.ok()) return false;
+  touch(bundle->program);
+  for (const format::BundledSuite& suite : bundle->suites) {
+    touch(suite.method);
+    for (const format::BundledCase& one : suite.cases) {
+      for (const auto* list : {&one.inputs, &one.expected}) {
+        for (const format::BundledValue& value : *list) {
+          if (const auto* tensor = std::get_if<format::BundledTensor>(&value)) touch(tensor->bytes);
+        }
+      }
+    }
+  }
+  return format::write_bundle(*bundle).ok();
 }
 
 bool consume_meta(std::span<const std::byte> bytes) {

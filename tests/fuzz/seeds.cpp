@@ -11,6 +11,7 @@
 #include "base/mapped_file.h"
 #include "base/str_cat.h"
 #include "base/zip.h"
+#include "format/bundle.h"
 #include "format/data_file.h"
 #include "format/meta.h"
 #include "format/sample_program.h"
@@ -94,6 +95,17 @@ Bytes data_file() {
   MemorySink sink;
   PTERON_CHECK(format::write_data_file(data, {}, sink).ok());
   return taken(sink);
+}
+
+Bytes bundle_file(std::span<const std::byte> program) {
+  static constexpr std::array<float, 6> kNumbers = {1, 2, 3, 4, 5, 6};
+  const format::BundledTensor tensor{{DType::kFloat32, {2, 3}, {1, 0}}, std::as_bytes(std::span(kNumbers))};
+  format::Bundle bundle;
+  bundle.program = program;
+  bundle.suites = {{"forward", {{{tensor, int64_t{3}, true, 0.5}, {tensor}}, {{tensor}, {}}}}, {"empty", {}}};
+  auto made = format::write_bundle(bundle);
+  PTERON_CHECK(made.ok());
+  return {made->span().begin(), made->span().end()};
 }
 
 std::vector<NamedTensor> tensors() {
@@ -263,6 +275,7 @@ std::vector<Kind> all_kinds() {
       {"sample_inputs", consume_sample_inputs, {archive}, true},
       {"pickle", consume_pickle, {sample_pickle("add.f32.32")}, true},
       {"ir_text", consume_ir_text, {ir_text("add.f32.32"), copy_of(bytes_of(kText))}, false},
+      {"bundle", consume_bundle, {bundle_file(add)}, false},
   };
 }
 

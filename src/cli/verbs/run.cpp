@@ -3,7 +3,9 @@
 #include <cstdio>
 #include <map>
 
+#include "base/mapped_file.h"
 #include "base/str_cat.h"
+#include "cli/bundled.h"
 #include "cli/json_writer.h"
 #include "cli/programs.h"
 #include "cli/session.h"
@@ -21,6 +23,9 @@ constexpr Option kRunOptions[] = {
     {"raw-outputs", "", OptionKind::kValue, "BASE", "write the bytes of each output to BASE-0.bin, BASE-1.bin, ...; of the last call"},
     {"print", "", OptionKind::kValue, "WORD", "summary (default), all values, or none"},
     {"repeat", "", OptionKind::kCount, "N", "make each call N times with the same inputs, default 1"},
+    {"bundled", "", OptionKind::kFlag, "", "expect a bundled program (.bpte); one is run case by case against its expected outputs, with or without this word"},
+    {"rtol", "", OptionKind::kReal, "X", "bundled programs: relative tolerance; default by dtype, 1e-4 for float32"},
+    {"atol", "", OptionKind::kReal, "X", "bundled programs: absolute tolerance, default 1e-5"},
     {"method", "m", OptionKind::kList, "NAME", "the method to call; default: forward, or the only one; repeat to name one for each call"},
     {"kernels", "k", OptionKind::kList, "LIBRARY", "a shared library with own operators (pteron/ops.h)"},
     {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) with weights; default: those that the program names, beside it"},
@@ -71,6 +76,13 @@ Result<int> run_run(const Arguments& a) {
   if (print != "summary" && print != "all" && print != "none") return usage_error("run", str_cat("--print is none, summary or all, found '", print, "'"));
   const uint64_t repeats = a.count("repeat", 1);
   if (repeats == 0) return usage_error("run", "--repeat is at least 1");
+  {
+    PTERON_ASSIGN(const std::shared_ptr<FileBytes> file, FileBytes::map(path));
+    if (a.flag("bundled") || is_bundle(file->bytes())) {
+      if (!inputs.empty() || !outputs.empty() || !names.empty()) return usage_error("run", "a bundled program has its inputs and methods in it: leave --inputs, --outputs and --method out");
+      return run_bundle(path, file->bytes(), a);
+    }
+  }
   PTERON_ASSIGN(std::shared_ptr<Program> program, Program::load(path, load));
   if (names.size() > 1 && !inputs.empty() && names.size() != inputs.size()) {
     return usage_error("run", str_cat(names.size(), " --method for ", inputs.size(), " --inputs"));

@@ -1,0 +1,115 @@
+// Inputs from the bundle, outputs against it.
+#include "cli/bundled.h"
+
+#include <cstdio>
+#include <vector>
+
+#include "base/str_cat.h"
+#include "cli/difference.h"
+#include "cli/json_writer.h"
+#include "cli/programs.h"
+#include "cli/session.h"
+#include "cli/tensors.h"
+#include "format/bundle.h"
+#include "tensor/shape.h"
+
+namespace pteron::cli {
+
+namespace {
+
+/// The tensor's bytes where they lie. Scalars live in `storage`, which outlives the view.
+TensorView view_of(const format::BundledValue& value, std::byte (&storage)[8]) {
+  const auto scalar = [&](DType dtype, const auto& number) {
+    std::memcpy(storage, &number, sizeof number);
+    return make_contiguous_view(dtype, {}, storage);
+  };
+  if (const auto* number = std::get_if<int64_t>(&value)) return scalar(DType::kInt64, *number);
+  if (const auto* truth = std::get_if<bool>(&value)) return scalar(DType::kBool, *truth);
+  if (const auto* real = std::get_if<double>(&value)) return scalar(DType::kFloat64, *real);
+  const format::BundledTensor& tensor = std::get<format::BundledTensor>(value);
+  TensorView view = make_contiguous_view(tensor.layout.dtype, tensor.layout.sizes, const_cast<std::byte*>(tensor.bytes.data()));  // NOLINT: only read
+  int64_t stride = 1;
+  for (size_t i = tensor.layout.dim_order.size(); i-- > 0;) {
+    const uint8_t d = tensor.layout.dim_order[i];
+    view.stride_array[d] = stride;
+    stride *= std::max<int64_t>(tensor.layout.sizes[d], 1);
+  }
+  return view;
+}
+
+Result<Buffer> row_major_copy(const TensorView& from, TensorView* to) {
+  PTERON_ASSIGN(Buffer copy, Buffer::create(std::max<size_t>(from.size_bytes(), 1)));
+  *to = make_contiguous_view(from.dtype, from.sizes(), copy.data());
+  copy_strided(from, *to);
+  return copy;
+}
+
+/// Runs one case and appends a difference for each expected output.
+Result<std::vector<Difference>> run_case(Method& method, const format::BundledCase& one, const Tolerance& tolerance) {
+  method.reset();
+  if (one.inputs.size() != method.input_count()) {
+    return Status(Code::kInvalidInput, str_cat("the case has ", one.inputs.size(), " inputs, the method ", method.input_count()));
+  }
+  std::byte scalar[8];
+  for (size_t i = 0; i < one.inputs.size(); ++i) PTERON_TRY(method.set_input(i, view_of(one.inputs[i], scalar)));
+  PTERON_TRY(method.execute());
+  std::vector<Difference> differences(one.expected.size());
+  for (Difference& difference : differences) difference.problem = "the call gave no such output";
+  PTERON_TRY(for_each_output(method, [&](size_t index, const TensorView& got) -> Status {
+    if (index >= one.expected.size()) return ok_status();
+    TensorView left, right;
+    PTERON_ASSIGN(const Buffer a, row_major_copy(got, &left));
+    PTERON_ASSIGN(const Buffer b, row_major_copy(view_of(one.expected[index], scalar), &right));
+    differences[index] = compare(left, right, tolerance);
+    return ok_status();
+  }));
+  return differences;
+}
+
+}  // namespace
+
+bool is_bundle(std::span<const std::byte> bytes) { return bytes.size() >= 8 && std::memcmp(bytes.data() + 4, format::kBundleIdentifier.data(), 4) == 0; }
+
+Result<int> run_bundle(const std::string& path, std::span<const std::byte> bytes, const Arguments& arguments) {
+  const auto bundle = format::read_bundle(bytes);
+  if (!bundle.ok()) return Status(bundle.status()).with_context(path);
+  LoadOptions load = load_options(arguments);
+  StderrLog log(arguments.flag("quiet") ? LogLevel::kError : LogLevel::kWarning);
+  load.log = &log;
+  auto program = Program::load(bundle->program, load);
+  if (!program.ok()) return Status(program.status()).with_context(path);
+  Tolerance tolerance;
+  if (arguments.has("rtol")) tolerance.rtol = arguments.real("rtol", 0);
+  tolerance.atol = arguments.real("atol", tolerance.atol);
+  const bool as_json = arguments.flag("json");
+  JsonWriter json;
+  json.begin_array();
+  size_t outputs = 0, bad = 0;
+  for (const format::BundledSuite& suite : bundle->suites) {
+    PTERON_ASSIGN(const std::unique_ptr<Method> method, (*program)->load_method(suite.method));
+    for (size_t i = 0; i < suite.cases.size(); ++i) {
+      auto differences = run_case(*method, suite.cases[i], tolerance);
+      if (!differences.ok()) return std::move(differences).status().with_context(str_cat(path, ": method ", suite.method, ", case ", i));
+      for (size_t k = 0; k < differences->size(); ++k) {
+        const Difference& difference = (*differences)[k];
+        ++outputs;
+        bad += difference.bad();
+        const std::string text = difference.problem.empty() ? difference_text(difference) : difference.problem;
+        if (!as_json) std::printf("method %s, case %zu, output %zu: %s, %s\n", suite.method.c_str(), i, k, difference.bad() ? "DIFFERS" : "ok", text.c_str());
+        json.begin_object();
+        json.field("method", suite.method);
+        json.field("case", static_cast<uint64_t>(i));
+        json.field("output", static_cast<uint64_t>(k));
+        json.field("ok", !difference.bad());
+        json.field("text", text);
+        json.end_object();
+      }
+    }
+  }
+  json.end_array();
+  if (as_json) std::printf("%s\n", json.text().c_str());
+  if (!as_json) std::printf("%zu of %zu expected outputs agree\n", outputs - bad, outputs);
+  return bad > 0 ? 1 : 0;
+}
+
+}  // namespace pteron::cli
