@@ -44,12 +44,13 @@ constexpr std::array kPromote = std::to_array<std::string_view>({"cat", "index_c
 
 /// Composites whose inner products are cast one by one.
 constexpr std::array kInside = std::to_array<std::string_view>({
-    "chain_matmul", "corrcoef", "cov", "einsum", "gru", "gru_cell", "inner", "linalg_matrix_power", "linalg_pinv", "lstm_cell", "matrix_power", "rnn_relu",
-    "rnn_relu_cell", "rnn_tanh", "rnn_tanh_cell", "tensordot",
+    "chain_matmul", "corrcoef", "cov", "einsum", "gru_cell", "inner", "linalg_matrix_power", "linalg_pinv", "lstm_cell", "matrix_power", "rnn_relu_cell",
+    "rnn_tanh_cell", "tensordot",
 });
 
-/// Run by another kernel inside autocast than outside (oneDNN's, whose rounding is its own), or with casts that no row here knows.
-constexpr std::array kRefused = std::to_array<std::string_view>({"bilinear", "linear_cross_entropy", "lstm"});
+/// Run by another kernel inside autocast than outside (lstm by oneDNN's, whose rounding is its own), with casts that no row here knows, or
+/// (gru, rnn) by a scan here that takes one dtype only.
+constexpr std::array kRefused = std::to_array<std::string_view>({"bilinear", "gru", "linear_cross_entropy", "lstm", "rnn_relu", "rnn_tanh"});
 
 bool is_eligible(const Builder& builder, ValueId id) {
   const ir::Value& value = const_cast<Builder&>(builder).graph()[id];  // NOLINT: read only

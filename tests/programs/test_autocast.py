@@ -54,7 +54,8 @@ def test_cells(layer, sizes, tmp_path):
     check(Region(layer), tuple(torch.randn(s) for s in sizes), tmp_path, 1e-2)
 
 
-def test_unknown_casts_are_refused(tmp_path):
-    save(Region(nn.Bilinear(6, 6, 2)), (A, A), tmp_path / "m.pt2")
+@pytest.mark.parametrize("layer,args,name", ((nn.Bilinear(6, 6, 2), (A, A), "bilinear"), (nn.GRU(6, 5), (A,), "gru.input"), (nn.RNN(6, 5), (A,), "rnn_tanh.input")))
+def test_unknown_casts_are_refused(layer, args, name, tmp_path):
+    save(Region(layer), args, tmp_path / "m.pt2")
     said = pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", expect=4).stderr
-    assert "autocast of aten::bilinear" in said
+    assert f"autocast of aten::{name}" in said
