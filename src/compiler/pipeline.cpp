@@ -36,11 +36,15 @@ class Driver {
     if (found == nullptr) return Status(Code::kInternal, str_cat("no pass is named ", name));
     for (const auto& method : program_.methods) {
       auto changed = found->run(method->graph, context_);
-      if (!changed.ok()) return std::move(changed).status().with_context(program_.methods.size() > 1 ? str_cat("method ", method->name) : std::string(name));
+      if (changed.ok()) continue;
+      return with_expected(std::move(changed).status().with_context(program_.methods.size() > 1 ? str_cat("method ", method->name) : std::string(name)));
     }
     if (listed(options_.dump_after, name)) dump(name);
     return options_.verify == VerifyLevel::kEach ? verify(name) : ok_status();
   }
+
+  /// What is known to be unsupported before the check behind the last pass says so: the error of a pass before that names it too.
+  void expect(Status unsupported) { expected_ = std::move(unsupported); }
 
   /// The dialect that graphs are in from here on.
   void enter(ir::Dialect dialect) { dialect_ = dialect; }
@@ -55,6 +59,11 @@ class Driver {
   }
 
  private:
+  Status with_expected(Status failed) const {
+    if (failed.code() != Code::kUnsupported || expected_.ok()) return failed;
+    return Status(Code::kUnsupported, str_cat(failed.message(), "\n", expected_.message()));
+  }
+
   static bool listed(const std::vector<std::string>& names, std::string_view name) { return std::find(names.begin(), names.end(), name) != names.end(); }
 
   Status verify(std::string_view after) {
@@ -69,6 +78,7 @@ class Driver {
     if (options_.dump) options_.dump(after, ir::print(program_));
   }
 
+  Status expected_;
   const CompileOptions& options_;
   const passes::PassContext& context_;
   ir::Program& program_;
@@ -319,6 +329,7 @@ Status export_into(const CompileOptions& options, const Environment& environment
   PTERON_TRY(driver.finish("import", &stop));
   if (stop) return ok_status();
 
+  driver.expect(passes::check_known(program, options.allow_random));
   PTERON_TRY(driver.pass("inline_wrappers"));
   PTERON_TRY(driver.pass("batch_vmap"));
   PTERON_TRY(driver.pass("resolve"));

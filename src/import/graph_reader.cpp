@@ -399,7 +399,7 @@ void drop_surplus_dims(ir::Graph& graph, const ir::Node& node) {
   counts = ir::contiguous_type(counts.dtype, {type.sizes.back()}, counts.device);
 }
 
-/// The operator that higher_order::with_effects calls: its second argument, behind a token that only keeps calls in order.
+/// The operator that a higher_order operator calls: of with_effects the second argument, behind a token that only keeps calls in order.
 std::string effect_operator(JsonValue json) {
   for (const JsonValue input : json_each(json, "inputs")) {
     JsonValue arg, payload;
@@ -432,6 +432,9 @@ Status GraphReader::read_node(JsonValue json) {
   if (!status.ok()) {
     const std::string where = node.source.empty() ? std::string() : str_cat(" (", node.source, ")");
     return std::move(status).with_context(str_cat("node ", node.name, where, ": ", name));
+  }
+  if (name.starts_with("higher_order::auto_functionalized")) {
+    node.refusal = str_cat("calls ", effect_operator(json), ", which writes its arguments; an archive without run_decompositions() calls it directly");
   }
   if (op_is_unique_consecutive(node)) drop_surplus_dims(graph_, node);
   if (node.name.empty() && !node.outputs.empty()) node.name = graph_[node.outputs[0]].name;

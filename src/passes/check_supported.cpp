@@ -22,6 +22,17 @@ struct Missing {
   std::string why;
 };
 
+constexpr std::string_view kRandomWhy = "draws random numbers; compile with --allow-random";
+
+/// Counts a node that cannot run; `why` is empty for those that can.
+void note(const Node& node, std::string why, std::map<std::string, Missing>* missing) {
+  if (why.empty()) return;
+  Missing& entry = (*missing)[node.op->name];
+  if (entry.count++ > 0) return;
+  entry.first = node.source.empty() ? str_cat("node ", node.name) : node.source;
+  entry.why = std::move(why);
+}
+
 /// Why a node cannot run; empty if it can.
 std::string problem_of(const Graph& graph, const Node& node, const HasKernel& has_kernel, bool allow_random, const interp::Evaluator* evaluator) {
   const ir::Op& op = *node.op;
@@ -31,7 +42,7 @@ std::string problem_of(const Graph& graph, const Node& node, const HasKernel& ha
   if (op.functional != nullptr) return "writes in place";
   if (op.is_view() || op.has(ir::kAlias)) return {};
   if (op.has(ir::kRegion)) return has_kernel(op.name) ? std::string() : "control flow";
-  if (!allow_random && draws_random(graph, node)) return "draws random numbers; compile with --allow-random";
+  if (!allow_random && draws_random(graph, node)) return std::string(kRandomWhy);
   if (op.kernel.empty()) return "no kernel";
   if (op.name == "aten::_to_copy") {  // there are no conversions from and to half complex numbers
     const DType from = graph[std::get<ir::ValueId>(node.args[0])].type.dtype, to = graph[node.outputs[0]].type.dtype;
@@ -51,16 +62,29 @@ std::string problem_of(const Graph& graph, const Node& node, const HasKernel& ha
 void collect(const Graph& graph, const HasKernel& has_kernel, bool allow_random, const interp::Evaluator* evaluator, std::map<std::string, Missing>* missing) {
   for (const ir::NodeId id : graph.order) {
     const Node& node = graph[id];
-    std::string why = problem_of(graph, node, has_kernel, allow_random, evaluator);
-    if (!why.empty()) {
-      Missing& entry = (*missing)[node.op->name];
-      if (entry.count++ == 0) {
-        entry.first = node.source.empty() ? str_cat("node ", node.name) : node.source;
-        entry.why = std::move(why);
-      }
-    }
+    note(node, problem_of(graph, node, has_kernel, allow_random, evaluator), missing);
     for (const auto& region : node.regions) collect(*region, has_kernel, allow_random, evaluator, missing);
   }
+}
+
+/// Nodes that no later pass could make anything of.
+void collect_hopeless(const Graph& graph, bool allow_random, std::map<std::string, Missing>* missing) {
+  for (const ir::NodeId id : graph.order) {
+    const Node& node = graph[id];
+    std::string why = node.refusal;
+    const bool transform = node.op->name.starts_with("torch._functorch.");  // batch_vmap may make plain operators of it
+    if (why.empty() && !transform && !node.op->known && node.op->functional == nullptr) why = problem_of(graph, node, {}, allow_random, nullptr);
+    if (why.empty() && node.op->known && !allow_random && draws_random(graph, node)) why = kRandomWhy;
+    note(node, std::move(why), missing);
+    for (const auto& region : node.regions) collect_hopeless(*region, allow_random, missing);
+  }
+}
+
+Status in_one_error(const std::map<std::string, Missing>& missing) {
+  if (missing.empty()) return ok_status();
+  std::string text = str_cat(missing.size(), missing.size() == 1 ? " unsupported operator:" : " unsupported operators:");
+  for (const auto& [name, entry] : missing) str_append(text, "\n  ", name, "  x", entry.count, "  first at ", entry.first, " (", entry.why, ")");
+  return Status(Code::kUnsupported, std::move(text));
 }
 
 }  // namespace
@@ -77,10 +101,13 @@ bool draws_random(const Graph& graph, const Node& node) {
 Status check_supported(const ir::Program& program, const HasKernel& has_kernel, bool allow_random, const interp::Evaluator* evaluator) {
   std::map<std::string, Missing> missing;
   for (const auto& method : program.methods) collect(method->graph, has_kernel, allow_random, evaluator, &missing);
-  if (missing.empty()) return ok_status();
-  std::string text = str_cat(missing.size(), missing.size() == 1 ? " unsupported operator:" : " unsupported operators:");
-  for (const auto& [name, entry] : missing) str_append(text, "\n  ", name, "  x", entry.count, "  first at ", entry.first, " (", entry.why, ")");
-  return Status(Code::kUnsupported, std::move(text));
+  return in_one_error(missing);
+}
+
+Status check_known(const ir::Program& program, bool allow_random) {
+  std::map<std::string, Missing> missing;
+  for (const auto& method : program.methods) collect_hopeless(method->graph, allow_random, &missing);
+  return in_one_error(missing);
 }
 
 }  // namespace pteron::passes

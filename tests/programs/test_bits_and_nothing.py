@@ -156,3 +156,68 @@ def test_sizes_that_vary_are_tried_too(tmp_path):
     x = torch.randn(3, 3, dtype=torch.complex64)
     save(Call(lambda x: x.logsumexp(0)), (x,), tmp_path / "m.pt2", dynamic_shapes={"args": ({1: n},)})
     assert "logsumexp of dtype complex64" in pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", expect=4).stderr
+
+
+class Square(nn.Module):
+    def __init__(self, wrap):
+        super().__init__()
+        self.wrap = wrap
+
+    def forward(self, x):
+        return x.clone().fill_diagonal_(3.0, wrap=self.wrap)
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+@pytest.mark.parametrize("size", [(3, 3), (3, 5), (9, 3), (3, 3, 3)])
+def test_fill_diagonal(tmp_path, size, wrap):
+    torch.manual_seed(0)
+    check_calls(Square(wrap), [(torch.randn(size),)], tmp_path)
+
+
+SMALL = {
+    "fftfreq": lambda x: (torch.fft.fftfreq(9, 0.5), torch.fft.fftfreq(4), torch.fft.rfftfreq(8, 0.1), torch.fft.rfftfreq(1), x),
+    "tensorsolve": lambda x: torch.linalg.tensorsolve(x.view(2, 3, 6), x[0].view(2, 3)),
+    "tensorsolve of dims": lambda x: torch.linalg.tensorsolve(x.view(2, 6, 3), x[0].view(2, 3), dims=(1,)),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_composites(tmp_path, name):
+    torch.manual_seed(0)
+    check_calls(Call(SMALL[name]), [(torch.randn(6, 6) + 4 * torch.eye(6),)], tmp_path)
+
+
+@torch.library.custom_op("pteron_bits::write", mutates_args={"x"})
+def write(x: torch.Tensor, k: float) -> None:
+    x.add_(k)
+
+
+def write_to_copy(x):
+    y = x.clone()
+    torch.ops.pteron_bits.write(y, 2.0)
+    return y
+
+
+def test_an_operator_that_writes_is_named(tmp_path):
+    program = torch.export.export(Call(write_to_copy), (torch.randn(3),)).run_decompositions()
+    torch.export.save(program, str(tmp_path / "m.pt2"))
+    said = pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", expect=4).stderr
+    assert "calls pteron_bits::write, which writes its arguments" in said
+
+
+class Several(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.LSTM(4, 5)
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.layer(x)[0]
+        return y, torch.rand(3), write_to_copy(x)
+
+
+def test_an_early_refusal_names_the_later_ones(tmp_path):
+    save(Several(), (torch.randn(3, 2, 4),), tmp_path / "m.pt2")
+    said = pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", expect=4).stderr
+    for word in ("aten::rand ", "pteron_bits::write"):
+        assert word in said, said

@@ -165,6 +165,28 @@ std::vector<ValueId> decompose_shift(Builder& b, const NodeView& n) {
   return {b.op("aten::roll", {x, shifts, list})};
 }
 
+/// fftfreq (both halves) and rfftfreq: n of them, 1 / (n * d) apart.
+template <bool both>
+Status infer_frequencies(InferContext& c) {
+  const Expr n = c.expr("n");
+  if (ir::bounds(n).max < 1) return Status(Code::kInvalidInput, str_cat("frequencies of a transform of ", ir::to_text(n), " elements"));
+  c.add(c.dtype("dtype", DType::kFloat32), {both ? n : floor_div(n, Expr(2)) + Expr(1)});
+  return ok_status();
+}
+template <bool both>
+std::vector<ValueId> decompose_frequencies(Builder& b, const NodeView& n) {
+  const Expr count = n.expr("n"), half = floor_div(count, Expr(2));
+  if (!count.is_const()) {
+    b.fail(Status(Code::kUnsupported, "frequencies of a transform whose size may vary"));
+    return {};
+  }
+  const DType dtype = n.dtype("dtype", DType::kFloat32);
+  const auto range = [&](Expr from, Expr to) { return b.op("aten::arange.start_step", {from, to, Expr(1), dtype}); };
+  const double step = 1.0 / (static_cast<double>(count.value()) * n.number("d"));
+  const ValueId steps = both ? Compose(b).cat({range(Expr(0), count - half), range(Expr(0) - half, Expr(0))}, 0) : range(Expr(0), half + Expr(1));
+  return {b.op("aten::mul.Scalar", {steps, b.floating(step)})};
+}
+
 /// The numbers of an stft call.
 struct Stft {
   Expr size, hop, window;
@@ -334,6 +356,10 @@ constexpr OpDef kTable[] = {
     PTERON_FFT("irfft", kIrfft),
     PTERON_FFT("hfft", kHfft),
     PTERON_FFT("ihfft", kIhfft),
+    {.schema = "aten::fft_fftfreq(SymInt n, float d=1.0, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor",
+     .infer = infer_frequencies<true>, .decompose = decompose_frequencies<true>},
+    {.schema = "aten::fft_rfftfreq(SymInt n, float d=1.0, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor",
+     .infer = infer_frequencies<false>, .decompose = decompose_frequencies<false>},
     {.schema = "aten::fft_fftshift(Tensor self, int[1]? dim=None) -> Tensor", .infer = infer_like_self, .decompose = decompose_shift<false>},
     {.schema = "aten::fft_ifftshift(Tensor self, int[1]? dim=None) -> Tensor", .infer = infer_like_self, .decompose = decompose_shift<true>},
     {.schema = "aten::_fft_c2c(Tensor self, SymInt[] dim, int normalization, bool forward) -> Tensor", .infer = infer_c2c, .decompose = portable_c2c, .kernel = "aten::_fft_c2c.out"},

@@ -1,4 +1,5 @@
 // Dense linear algebra: factorisations and solutions that have kernels, and what ATen makes of them. Determinant and inverse: ops/matmul.
+#include <algorithm>
 #include <cmath>
 
 #include "ops/portable.h"
@@ -230,6 +231,30 @@ Status infer_tensorinv(InferContext& c) {
   const Dims back = sub_sizes(a.sizes, 0, ind);
   sizes.insert(sizes.end(), back.begin(), back.end());
   c.add(a.dtype, std::move(sizes));
+  return ok_status();
+}
+/// The sizes of a tensorsolve's result: those of self (with the dims that the call names moved to the end) behind as many as other has.
+Dims tensorsolve_order(const NodeView& n, std::vector<int64_t>* order) {
+  const TensorType a = n.type("self");
+  const int64_t rank = a.rank();
+  std::vector<int64_t> moved;
+  if (n.has("dims") && !n.is_none("dims")) moved = n.integers("dims");
+  for (int64_t& d : moved) d += d < 0 ? rank : 0;
+  for (int64_t d = 0; d < rank; ++d) {
+    if (std::find(moved.begin(), moved.end(), d) == moved.end()) order->push_back(d);
+  }
+  order->insert(order->end(), moved.begin(), moved.end());
+  Dims sizes;
+  for (const int64_t d : *order) sizes.push_back(d < 0 || d >= rank ? Expr(1) : a.sizes[static_cast<size_t>(d)]);
+  return sizes;
+}
+Status infer_tensorsolve(InferContext& c) {
+  const TensorType a = c.type("self"), other = c.type("other");
+  PTERON_TRY(other.rank() > a.rank() ? Status(Code::kInvalidInput, "tensorsolve: other has more dims than self") : ok_status());
+  std::vector<int64_t> order;
+  const Dims sizes = tensorsolve_order(c, &order);
+  if (order.size() != a.sizes.size()) return Status(Code::kInvalidInput, "tensorsolve: a dim is named twice or is outside");
+  c.add(a.dtype, sub_sizes(sizes, other.sizes.size(), sizes.size()));
   return ok_status();
 }
 Status infer_nothing(InferContext&) { return ok_status(); }
@@ -464,6 +489,19 @@ Ids tensorinv(Builder& b, const NodeView& n) {
   return {f.view(inverse, sizes)};
 }
 
+Ids tensorsolve(Builder& b, const NodeView& n) {
+  Compose f(b);
+  std::vector<int64_t> order;
+  const Dims sizes = tensorsolve_order(n, &order);
+  const TensorType other = n.type("other");
+  const Dims result = sub_sizes(sizes, std::min(other.sizes.size(), sizes.size()), sizes.size());
+  const Expr count = ir::numel_of(other.sizes);
+  const ValueId moved = b.op("aten::permute", {n.value("self"), Dims(order.begin(), order.end())});
+  const ValueId a = b.op("aten::reshape", {moved, Dims{count, ir::numel_of(result)}});
+  const ValueId x = b.op("aten::linalg_solve", {a, b.op("aten::reshape", {n.value("other"), Dims{count}})});
+  return {f.view(x, result)};
+}
+
 constexpr OpDef kTable[] = {
     {.schema = "aten::_linalg_check_errors(Tensor info, str api_name, *, bool is_matrix) -> ()", .infer = infer_nothing, .kernel = "aten::_linalg_check_errors", .flags = ir::kEffect},
     {.schema = "aten::_linalg_det(Tensor A) -> (Tensor result, Tensor LU, Tensor pivots)", .infer = infer_determinant<true, false>, .kernel = "aten::_linalg_det.result"},
@@ -512,6 +550,7 @@ constexpr OpDef kTable[] = {
      .kernel = "aten::linalg_solve_triangular.out"},
     {.schema = "aten::linalg_svd(Tensor A, bool full_matrices=True, *, str? driver=None) -> (Tensor U, Tensor S, Tensor Vh)", .infer = infer_svd, .decompose = svd},
     {.schema = "aten::linalg_tensorinv(Tensor self, int ind=2) -> Tensor", .infer = infer_tensorinv, .decompose = tensorinv},
+    {.schema = "aten::linalg_tensorsolve(Tensor self, Tensor other, int[]? dims=None) -> Tensor", .infer = infer_tensorsolve, .decompose = tensorsolve},
     {.schema = "aten::linalg_vander(Tensor x, *, SymInt? N=None) -> Tensor", .infer = infer_vander, .decompose = vander},
     {.schema = "aten::logdet(Tensor self) -> Tensor", .infer = infer_determinant<false, false>, .decompose = logdet},
     {.schema = "aten::lu_solve(Tensor self, Tensor LU_data, Tensor LU_pivots) -> Tensor", .infer = infer_lu_solve, .decompose = old_lu_solve},

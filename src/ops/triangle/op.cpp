@@ -1,5 +1,6 @@
-// Triangles and diagonals: tril, triu, diag, diag_embed, diagflat.
+// Triangles and diagonals: tril, triu, diag, diag_embed, diagflat, fill_diagonal_.
 #include "ops/catalog.h"
+#include "ops/portable.h"
 #include "ops/triangle/portable.h"
 #include "ops/view/symbolic.h"
 
@@ -67,11 +68,35 @@ Ids decompose_diagflat(Builder& b, const NodeView& n) {
   return {b.op("aten::diag_embed", {flat, n.expr("offset"), Expr(0), Expr(1)})};
 }
 
+Status infer_fill_diagonal(InferContext& c) {
+  const TensorType self = c.type("self");
+  if (self.rank() < 2) return Status(Code::kInvalidInput, str_cat("fill_diagonal_ of a tensor of rank ", self.rank()));
+  for (const Expr& size : self.sizes) {
+    if (self.rank() > 2 && dim_differ(size, self.sizes[0])) return Status(Code::kInvalidInput, str_cat("fill_diagonal_ of shape ", shape_text(self.sizes)));
+  }
+  c.add(self);
+  return ok_status();
+}
+/// Where all indices are equal; with wrap, rows of a matrix count from 0 again after each square and one row.
+Ids decompose_fill_diagonal(Builder& b, const NodeView& n) {
+  Portable f(b);
+  const ValueId self = n.value("self");
+  const int rank = f.rank(self);
+  if (rank < 2) return {};
+  const auto index = [&](int dim) { return f.along(f.arange(f.size(self, dim)), dim, rank); };
+  ValueId row = index(0);
+  if (n.boolean("wrap") && rank == 2) row = b.op("aten::remainder.Scalar", {row, f.size(self, 1) + Expr(1)});
+  ValueId equal = f.compare("eq", row, index(1));
+  for (int d = 2; d < rank; ++d) equal = f.both(equal, f.compare("eq", row, index(d)));
+  return {b.op("aten::masked_fill.Scalar", {self, equal, n.arg("fill_value")})};
+}
+
 constexpr OpDef kTable[] = {
     {.schema = "aten::tril(Tensor self, SymInt diagonal=0) -> Tensor", .infer = infer_triangle, .kernel = "aten::tril.out"},
     {.schema = "aten::triu(Tensor self, SymInt diagonal=0) -> Tensor", .infer = infer_triangle, .decompose = portable_triu, .kernel = "aten::triu.out"},
     {.schema = "aten::diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor", .infer = infer_diag_embed, .decompose = portable_diag_embed, .kernel = "aten::diag_embed.out"},
     {.schema = "aten::diag(Tensor self, int diagonal=0) -> Tensor", .infer = infer_diag, .decompose = decompose_diag},
+    {.schema = "aten::fill_diagonal(Tensor self, Scalar fill_value, bool wrap=False) -> Tensor", .infer = infer_fill_diagonal, .decompose = decompose_fill_diagonal},
     {.schema = "aten::diagflat(Tensor self, int offset=0) -> Tensor", .infer = infer_diagflat, .decompose = decompose_diagflat},
 };
 
