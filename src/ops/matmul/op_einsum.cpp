@@ -168,7 +168,8 @@ Term multiply(Compose& f, const Term& a, const Term& b, const Labels& needed) {
   for (const int label : needed) {
     if (!contains(out.labels, label) && (contains(a.labels, label) || contains(b.labels, label))) out.labels.push_back(label);
   }
-  out.value = f.mul(spread(f, a, out.labels), spread(f, b, out.labels));
+  const ValueId left = spread(f, a, out.labels), right = spread(f, b, out.labels);
+  out.value = f.mul(left, right);
   return out;
 }
 
