@@ -95,7 +95,7 @@ inline void fold_lanes(V& into, const V& b, P x, P p) {
   const V size = d < 0 ? -d : d;
   if constexpr (kKind == Kind::kZero) into += d != 0 ? V{} + 1 : V{};
   if constexpr (kKind == Kind::kOne) into += size;
-  if constexpr (kKind == Kind::kMax) into = (size > into) | (size != size) ? size : into;
+  if constexpr (kKind == Kind::kMax) into = ((size > into) | (size != size)) ? size : into;
   if constexpr (kKind == Kind::kPower) {
     for (int64_t j = 0; j < Lanes<P>::kCount; ++j) into[j] += std::pow(size[j], p);
   }

@@ -113,7 +113,7 @@ double margin_sum(const P* x, const P* free, int64_t n, P own) {
     for (; i + kLanes <= end; i += kLanes) {
       for (int64_t l = 0; l < kLanes; ++l) {
         const P z = P(1) - own + x[i + l];
-        sums[l] += (z > P(0)) & (free[i + l] > P(0)) ? z : P(0);
+        sums[l] += ((z > P(0)) & (free[i + l] > P(0))) ? z : P(0);
       }
     }
     for (int64_t l = 0; i < end; ++i, ++l) {
