@@ -77,6 +77,7 @@ GemmMicro<C> micro_of() {
 /// Packs rows [r0, r0 + rows) and depth [k0, k0 + depth) of a strided operand into one panel.
 template <typename C, typename T>
 void pack_strided(const GemmOperand& x, C* panel, int width, int64_t r0, int64_t rows, int64_t k0, int64_t depth) {
+  if (depth == 0) return;  // an operand without elements may have no address
   const T* from = static_cast<const T*>(x.data) + r0 * x.stride_r + k0 * x.stride_k;
   if (rows < width) {
     for (int64_t k = 0; k < depth; ++k) std::fill(panel + k * width + rows, panel + (k + 1) * width, C{});
