@@ -65,28 +65,25 @@ Status trace_archive(const std::string& path, compiler::Profile profile, const s
   options.methods.push_back({"forward", path});
   options.profile = profile;
   options.stop_after = "decompose";
-  options.observe = [&](const ir::Program& program) -> Status {
-    const ir::Graph& graph = program.methods[0]->graph;
-    interp::StateTensors states;
-    for (size_t call = 0; call < calls.size(); ++call) {
-      const interp::NodeObserver observe = [&](const ir::Node& node, std::span<const interp::NodeValue> results) -> Status {
-        if (node.op->kernel.empty()) return ok_status();
-        for (const interp::NodeValue& value : results) {
-          const auto* tensor = std::get_if<interp::HostTensor>(&value);
-          if (tensor != nullptr) PTERON_TRY(add_step(*trace, std::string(node.op->kernel), place_text(str_cat("node ", node.name), node.source), call, tensor->view));
-        }
-        return ok_status();
-      };
-      PTERON_ASSIGN(const std::vector<interp::HostTensor> given, graph_inputs(graph, calls[call]));
-      PTERON_ASSIGN(const std::vector<std::optional<interp::HostTensor>> results, interp::run_graph(*session.environment().evaluator, graph, given, &states, observe));
-      for (size_t i = 0; i < results.size(); ++i) {
-        if (results[i]) PTERON_TRY(add_step(*trace, kOutput, str_cat("output ", i), call, results[i]->view));
+  PTERON_ASSIGN(const std::unique_ptr<compiler::EdgeProgram> edge, compiler::export_program(options, session.environment()));
+  const ir::Graph& graph = edge->program.methods[0]->graph;
+  interp::StateTensors states;
+  for (size_t call = 0; call < calls.size(); ++call) {
+    const interp::NodeObserver observe = [&](const ir::Node& node, std::span<const interp::NodeValue> results) -> Status {
+      if (node.op->kernel.empty()) return ok_status();
+      for (const interp::NodeValue& value : results) {
+        const auto* tensor = std::get_if<interp::HostTensor>(&value);
+        if (tensor != nullptr) PTERON_TRY(add_step(*trace, std::string(node.op->kernel), place_text(str_cat("node ", node.name), node.source), call, tensor->view));
       }
+      return ok_status();
+    };
+    PTERON_ASSIGN(const std::vector<interp::HostTensor> given, graph_inputs(graph, calls[call]));
+    PTERON_ASSIGN(const std::vector<std::optional<interp::HostTensor>> results, interp::run_graph(*session.environment().evaluator, graph, given, &states, observe));
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (results[i]) PTERON_TRY(add_step(*trace, kOutput, str_cat("output ", i), call, results[i]->view));
     }
-    return ok_status();
-  };
-  MemorySink nothing;
-  return compiler::compile(options, session.environment(), nothing).status();
+  }
+  return ok_status();
 }
 
 /// Copies what kernels and delegates of a method write, those inside its delegates included.

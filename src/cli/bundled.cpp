@@ -37,13 +37,6 @@ TensorView view_of(const format::BundledValue& value, std::byte (&storage)[8]) {
   return view;
 }
 
-Result<Buffer> row_major_copy(const TensorView& from, TensorView* to) {
-  PTERON_ASSIGN(Buffer copy, Buffer::create(std::max<size_t>(from.size_bytes(), 1)));
-  *to = make_contiguous_view(from.dtype, from.sizes(), copy.data());
-  copy_strided(from, *to);
-  return copy;
-}
-
 /// Runs one case and appends a difference for each expected output.
 Result<std::vector<Difference>> run_case(Method& method, const format::BundledCase& one, const Tolerance& tolerance) {
   method.reset();

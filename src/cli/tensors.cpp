@@ -11,13 +11,22 @@
 
 #include "base/file_writer.h"
 #include "base/str_cat.h"
+#include "cli/session.h"
 #include "import/sample_inputs.h"
 #include "tensor/dtype.h"
 #include "tensor/npy.h"
 #include "tensor/safetensors.h"
 #include "tensor/shape.h"
+#include "tensor/write_rows.h"
 
 namespace pteron::cli {
+
+Result<Buffer> row_major_copy(const TensorView& from, TensorView* to) {
+  PTERON_ASSIGN(Buffer copy, Buffer::create(std::max<size_t>(from.size_bytes(), 1)));
+  *to = make_contiguous_view(from.dtype, from.sizes(), copy.data());
+  copy_strided(from, *to);
+  return copy;
+}
 
 Result<TensorFile> TensorFile::read(const std::string& path) {
   PTERON_ASSIGN(std::shared_ptr<FileBytes> bytes, FileBytes::read(path));  // not mapped: programs may write to their inputs
@@ -62,15 +71,7 @@ Result<TensorFile> read_raw(const MethodInfo& info, const std::vector<std::strin
 
 Result<TensorFile> TensorFile::read_for(const MethodInfo& info, const std::string& paths) {
   struct stat found;
-  if (paths.find(',') != std::string::npos && ::stat(paths.c_str(), &found) != 0) {
-    std::vector<std::string> list;
-    for (size_t begin = 0; begin <= paths.size();) {
-      const size_t end = std::min(paths.find(',', begin), paths.size());
-      list.push_back(paths.substr(begin, end - begin));
-      begin = end + 1;
-    }
-    return read_raw(info, list);
-  }
+  if (paths.find(',') != std::string::npos && ::stat(paths.c_str(), &found) != 0) return read_raw(info, split_list({paths}));
   auto file = read(paths);
   if (file.ok() || file.status().code() != Code::kInvalidFile) return file;
   auto raw = read_raw(info, {paths});
@@ -108,12 +109,10 @@ Result<TensorFile> TensorFile::examples_of(const std::string& archive) {
     } else {
       continue;  // None and text are no inputs at run time
     }
-    PTERON_ASSIGN(Buffer copy, Buffer::create(std::max<size_t>(from.size_bytes(), 1)));
-    const auto owner = std::make_shared<Buffer>(std::move(copy));  // shared: see TensorFile::owners
-    const TensorView to = make_contiguous_view(from.dtype, from.sizes(), owner->data());
-    copy_strided(from, to);
+    TensorView to;
+    PTERON_ASSIGN(Buffer copy, row_major_copy(from, &to));
     file.tensors.push_back({str_cat(i), to});
-    file.owners.push_back(owner);
+    file.owners.push_back(std::make_shared<Buffer>(std::move(copy)));  // shared: see TensorFile::owners
   }
   return file;
 }
@@ -273,11 +272,8 @@ std::string output_name_problem(const std::string& path) {
 
 Status write_raw_outputs(Method& method, const std::string& base) {
   return for_each_output(method, [&](size_t index, const TensorView& view) -> Status {
-    PTERON_ASSIGN(Buffer dense, Buffer::create(std::max<size_t>(view.size_bytes(), 1)));
-    const TensorView row_major = make_contiguous_view(view.dtype, view.sizes(), dense.data());
-    copy_strided(view, row_major);
     PTERON_ASSIGN(const std::unique_ptr<FileWriter> file, FileWriter::create(str_cat(base, "-", index, ".bin")));
-    PTERON_TRY(file->write(dense.span().first(view.size_bytes())));
+    PTERON_TRY(write_row_major(view, *file));
     return file->commit(false);
   });
 }

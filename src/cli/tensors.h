@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/buffer.h"
 #include "base/mapped_file.h"
 #include "cli/json_writer.h"
 #include "pteron/program.h"
@@ -36,6 +37,8 @@ struct TensorFile {
   std::string place_text() const;
 };
 
+/// A dense row-major copy; *to shows it.
+Result<Buffer> row_major_copy(const TensorView& from, TensorView* to);
 /// Sets every input of the method; keys are decimal positions or input names.
 /// Errors: kInvalidInput (an input missing, one too many, or one that does not fit).
 Status set_inputs(Method& method, const TensorFile& file);

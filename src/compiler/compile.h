@@ -88,9 +88,14 @@ struct CompileOptions {
   VerifyLevel verify = VerifyLevel::kPhase;
   std::function<void(std::string_view pass, std::string_view text)> dump;
   bool* wrong_option = nullptr;            ///< set to true if the error lies in these options (a name that no method has, a name twice), not in the archives
-  /// Sees the program when the compilation stops after `stop_after`; the program is gone afterwards.
-  std::function<Status(const ir::Program& program)> observe;
   LogSink* log = nullptr;
+
+  /// Of the archives.
+  std::vector<std::string> paths() const {
+    std::vector<std::string> out;
+    for (const MethodSource& source : methods) out.push_back(source.path);
+    return out;
+  }
 };
 
 /// What a compilation needs to know of the world; objects passed in so that users can extend copies of them.
@@ -177,7 +182,8 @@ std::vector<std::string_view> phase_names();
 ///         program; a spec of a backend or method that there is not, or that the backend does not know).
 Result<std::string> data_file_name(const CompileOptions& options);
 
-/// Imports the methods, runs all passes and lets the backends take and compile their groups.
+/// Imports the methods, runs all passes and lets the backends take and compile their groups; up to the end of options.stop_after, if that is
+/// one of these phases.
 /// Errors: data_file_name()'s; those of import and passes, with the phase or pass in front; kUnsupported lists every operator that cannot run.
 /// Threads: independent calls may run at once if their environments are distinct or only read.
 Result<std::unique_ptr<EdgeProgram>> export_program(const CompileOptions& options, const Environment& environment);
@@ -189,8 +195,5 @@ Result<FinishedProgram> finalize(const EdgeProgram& edge, const CompileOptions& 
 /// Write the files; each call writes the same bytes. Errors: the sink's, those of weights that are made on demand.
 Status write_data(const FinishedProgram& finished, ByteSink& sink);
 Status write_program(const FinishedProgram& finished, ByteSink& sink);
-
-/// All three for callers that need the program's dumps, or stop early, and no files (`sink` gets the program if it comes that far).
-Result<CompileReport> compile(const CompileOptions& options, const Environment& environment, ByteSink& sink);
 
 }  // namespace pteron::compiler

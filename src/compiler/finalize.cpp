@@ -164,15 +164,4 @@ Status write_data(const FinishedProgram& finished, ByteSink& sink) { return form
 
 Status write_program(const FinishedProgram& finished, ByteSink& sink) { return format::write_program(finished.program, {finished.alignment_bytes}, sink); }
 
-Result<CompileReport> compile(const CompileOptions& options, const Environment& environment, ByteSink& sink) {
-  PTERON_ASSIGN(const std::unique_ptr<EdgeProgram> edge, export_program(options, environment));
-  if (edge->stopped) return std::move(edge->report);
-  PTERON_ASSIGN(FinishedProgram finished, finalize(*edge, options, environment, {}));
-  if (options.stop_after == "emit") return std::move(finished.report);
-  PhaseClock clock;
-  PTERON_TRY(write_program(finished, sink));
-  finished.report.phases.push_back(clock.lap("write"));
-  return std::move(finished.report);
-}
-
 }  // namespace pteron::compiler

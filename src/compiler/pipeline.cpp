@@ -55,7 +55,7 @@ class Driver {
     if (listed(options_.dump_after, name)) dump(name);
     report_.phases.push_back(clock_.lap(name));
     *stop = options_.stop_after == name;
-    return *stop && options_.observe ? options_.observe(program_) : ok_status();
+    return ok_status();
   }
 
  private:
@@ -311,7 +311,9 @@ namespace {
 /// The phases up to the backends' groups; edge.stopped says whether one of them was the last.
 Status export_into(const CompileOptions& options, const Environment& environment, EdgeProgram& edge) {
   PTERON_TRY(blame_options(options, check_method_names(options)));
-  PTERON_ASSIGN(edge.data_name, data_file_name(options));
+  auto name = data_file_name(options);
+  if (!name.ok()) return blame_options(options, std::move(name).status());
+  edge.data_name = std::move(name).value();
   edge.external_constants = options.external_weights.has_value();
   ir::Program& program = edge.program;
   passes::PassContext context;

@@ -7,7 +7,6 @@
 #include "base/str_cat.h"
 #include "facade/save.h"
 #include "facade/toolchain.h"
-#include "format/data_name.h"
 #include "ir/text.h"
 
 namespace pteron {
@@ -31,13 +30,9 @@ Status invalid(std::string message) { return Status(Code::kInvalidInput, std::mo
 /// Errors: kInvalidInput naming the setting.
 Status check(const CompileSettings& settings) {
   if (settings.methods.empty()) return invalid("expected at least one method, found none");
-  std::vector<std::string_view> names;
-  for (const CompileMethod& method : settings.methods) names.push_back(method.name);
-  for (const CompileConstant& constant : settings.constants) names.push_back(constant.name);
-  std::sort(names.begin(), names.end());
-  if (names.front().empty()) return invalid("a method without a name");
-  const auto twice = std::adjacent_find(names.begin(), names.end());
-  if (twice != names.end()) return invalid(str_cat("two methods named '", *twice, "'"));
+  const bool nameless = std::ranges::any_of(settings.methods, &std::string::empty, &CompileMethod::name) ||
+                        std::ranges::any_of(settings.constants, &std::string::empty, &CompileConstant::name);
+  if (nameless) return invalid("a method without a name");
   const bool wants_backend = std::any_of(settings.backends.begin(), settings.backends.end(), [](const std::string& name) { return name != "portable"; });
   if (wants_backend && settings.profile == CompileProfile::kExecutorch) return invalid("the official runtime has none of our backends: expected none with kExecutorch");
   const bool has_default = settings.backends.empty() && settings.profile == CompileProfile::kPteron;
@@ -112,7 +107,7 @@ Result<std::vector<FileInMemory>> CompiledProgram::data_files() const {
 
 Result<WrittenFiles> CompiledProgram::write(const std::string& path, const WriteSettings& settings) const {
   const compiler::CompileOptions& options = state_->edge->options;
-  PTERON_TRY(facade::check_save_path(path, options));
+  PTERON_TRY(facade::check_save_path(path, options.paths()));
   PTERON_ASSIGN(const facade::SavedFiles saved, facade::save_files(state_->finished, {path, settings.sync, settings.force, options.log}));
   WrittenFiles written{saved.program_bytes, {}, saved.data_bytes};
   if (!saved.data_path.empty()) written.data_paths.push_back(saved.data_path);
@@ -154,11 +149,10 @@ Result<EdgeProgram> export_program(const CompileSettings& settings) {
 }
 
 Result<SavedProgram> save(const CompileSettings& settings, const std::string& path, const FinalizeSettings& finalize, const WriteSettings& write) {
-  PTERON_TRY(format::check_program_path(path));
+  std::vector<std::string> archives;
+  for (const CompileMethod& method : settings.methods) archives.push_back(method.archive);
+  PTERON_TRY(facade::check_save_path(path, archives));
   PTERON_TRY(facade::check_alignment(finalize.alignment_bytes));
-  for (const CompileMethod& method : settings.methods) {
-    if (facade::same_file(method.archive, path)) return invalid(str_cat("the output ", path, " is the input ", method.archive));
-  }
   CompileSettings named = settings;
   if (named.external_weights && !named.data_name.has_value()) {
     PTERON_ASSIGN(named.data_name, facade::default_data_name(path));

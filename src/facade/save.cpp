@@ -101,10 +101,10 @@ fs::path folder_of(const std::string& path) {
 
 }  // namespace
 
-Status check_save_path(const std::string& path, const compiler::CompileOptions& options) {
+Status check_save_path(const std::string& path, std::span<const std::string> inputs) {
   PTERON_TRY(format::check_program_path(path));
-  for (const compiler::MethodSource& method : options.methods) {
-    if (same_file(method.path, path)) return Status(Code::kInvalidInput, str_cat("the output ", path, " is the input ", method.path, "; name another file"));
+  for (const std::string& input : inputs) {
+    if (same_file(input, path)) return Status(Code::kInvalidInput, str_cat("the output ", path, " is the input ", input, "; name another file"));
   }
   return ok_status();
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "base/log.h"
@@ -26,7 +27,7 @@ struct SavedFiles {
 
 /// Whether the program may be written to `path` at all; to be asked before anything is read.
 /// Errors: kInvalidInput (the name of a data file, or one of the inputs).
-Status check_save_path(const std::string& path, const compiler::CompileOptions& options);
+Status check_save_path(const std::string& path, std::span<const std::string> inputs);
 
 /// The stem of a program's path as the name of its data file.
 /// Errors: kInvalidInput (it breaks the rules of such names; says so, and that a name can be given).

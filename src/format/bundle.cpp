@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "base/checked_math.h"
 #include "base/str_cat.h"
 #include "format/layout.h"
 #include "format/program_view.h"
@@ -20,27 +19,13 @@ using flatbuffers::Offset;
 
 constexpr uint32_t kBundleVersion = 2;
 
-/// False if sizes are negative or too large, or dim_order is no permutation; else the bytes that the layout takes.
-bool bytes_of_layout(const DataLayout& layout, uint64_t* bytes) {
-  int64_t count = 0, total = 0;
-  if (layout.sizes.size() > static_cast<size_t>(kMaxRank) || !checked_numel(layout.sizes, &count)) return false;
-  if (!checked_mul(count, static_cast<int64_t>(dtype_size(layout.dtype)), &total)) return false;
-  std::vector<uint8_t> sorted = layout.dim_order;
-  std::ranges::sort(sorted);
-  for (size_t d = 0; d < sorted.size(); ++d) {
-    if (sorted[d] != d) return false;
-  }
-  *bytes = static_cast<uint64_t>(total);
-  return sorted.empty() || sorted.size() == layout.sizes.size();
-}
-
 Result<Offset<wb::Value>> build_value(FlatBufferBuilder& fbb, const BundledValue& value) {
   if (const auto* number = std::get_if<int64_t>(&value)) return wb::CreateValue(fbb, wb::ValueUnion::Int, wb::CreateInt(fbb, *number).Union());
   if (const auto* truth = std::get_if<bool>(&value)) return wb::CreateValue(fbb, wb::ValueUnion::Bool, wb::CreateBool(fbb, *truth).Union());
   if (const auto* real = std::get_if<double>(&value)) return wb::CreateValue(fbb, wb::ValueUnion::Double, wb::CreateDouble(fbb, *real).Union());
   const BundledTensor& tensor = std::get<BundledTensor>(value);
   uint64_t bytes = 0;
-  if (!bytes_of_layout(tensor.layout, &bytes) || bytes != tensor.bytes.size()) return Status(Code::kInvalidInput, "a tensor's sizes do not describe its bytes");
+  if (!layout_bytes(tensor.layout, &bytes) || bytes != tensor.bytes.size()) return Status(Code::kInvalidInput, "a tensor's sizes do not describe its bytes");
   std::vector<int32_t> sizes;
   for (const int64_t size : tensor.layout.sizes) sizes.push_back(static_cast<int32_t>(size));
   std::vector<uint8_t> order = tensor.layout.dim_order;
@@ -75,7 +60,7 @@ Result<BundledValue> read_value(const wb::Value& value, std::string_view where) 
   for (const int32_t size : items_of(tensor->sizes())) out.layout.sizes.push_back(size);
   for (uint32_t d = 0; d < count_of(tensor->dim_order()); ++d) out.layout.dim_order.push_back(tensor->dim_order()->Get(d));
   uint64_t bytes = 0;
-  const bool fits = bytes_of_layout(out.layout, &bytes);
+  const bool fits = layout_bytes(out.layout, &bytes);
   if (tensor->data() != nullptr) out.bytes = std::as_bytes(std::span(tensor->data()->data(), tensor->data()->size()));
   if (!fits || bytes != out.bytes.size()) {
     return Status::invalid_file(str_cat(where, ": ", dtype_name(out.layout.dtype), " of sizes ", str_list(out.layout.sizes), " does not describe ", out.bytes.size(), " bytes"));

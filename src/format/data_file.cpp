@@ -23,19 +23,6 @@ using flatbuffers::Offset;
 
 Status refused(std::string message) { return Status(Code::kInvalidInput, std::move(message)); }
 
-/// Byte count of a layout; false if sizes are negative or too large, or dim_order is no permutation.
-bool layout_bytes(const DataLayout& layout, uint64_t* out) {
-  int64_t numel = 0, bytes = 0;
-  if (layout.sizes.size() > static_cast<size_t>(kMaxRank) || !checked_numel(layout.sizes, &numel)) return false;
-  if (!checked_mul(numel, static_cast<int64_t>(dtype_size(layout.dtype)), &bytes)) return false;
-  std::array<bool, kMaxRank> seen{};
-  for (const uint8_t d : layout.dim_order) {
-    if (d >= layout.sizes.size() || std::exchange(seen[d], true)) return false;
-  }
-  *out = static_cast<uint64_t>(bytes);
-  return layout.dim_order.empty() || layout.dim_order.size() == layout.sizes.size();
-}
-
 /// Offsets of the blobs relative to the segment base, and the end of the last.
 struct Places {
   std::vector<uint64_t> offsets;
@@ -138,6 +125,18 @@ Result<FileLayout> lay_out(const DataFileSpec& data, const WriteOptions& options
 }
 
 }  // namespace
+
+bool layout_bytes(const DataLayout& layout, uint64_t* out) {
+  int64_t numel = 0, bytes = 0;
+  if (layout.sizes.size() > static_cast<size_t>(kMaxRank) || !checked_numel(layout.sizes, &numel)) return false;
+  if (!checked_mul(numel, static_cast<int64_t>(dtype_size(layout.dtype)), &bytes)) return false;
+  std::array<bool, kMaxRank> seen{};
+  for (const uint8_t d : layout.dim_order) {
+    if (d >= layout.sizes.size() || std::exchange(seen[d], true)) return false;
+  }
+  *out = static_cast<uint64_t>(bytes);
+  return layout.dim_order.empty() || layout.dim_order.size() == layout.sizes.size();
+}
 
 Result<uint64_t> data_file_size(const DataFileSpec& data, const WriteOptions& options) {
   PTERON_ASSIGN(const FileLayout file, lay_out(data, options));

@@ -24,6 +24,9 @@ struct DataLayout {
   bool operator==(const DataLayout&) const = default;
 };
 
+/// Byte count of a layout; false if sizes are negative or too large, or dim_order is no permutation.
+bool layout_bytes(const DataLayout& layout, uint64_t* out);
+
 struct DataEntrySpec {
   std::string key;
   uint32_t blob = 0;  ///< several keys may share one

@@ -20,19 +20,19 @@ bool same_order(std::span<const uint8_t> stored, std::span<const uint8_t> expect
   return true;
 }
 
-/// The folder of a path as given, and that of the file it links to if another, each with '/' at the end; "" is the current one.
-std::vector<std::string> folders_of(const std::string& path) {
+}  // namespace
+
+std::vector<std::string> paths_beside(const std::string& program_path, std::string_view name) {
   const auto folder = [](std::string_view p) { return std::string(p.substr(0, p.find_last_of('/') + 1)); };  // npos + 1 is 0
-  std::vector<std::string> folders = {folder(path)};
-  char* real = ::realpath(path.c_str(), nullptr);
-  char* parent = ::realpath(folders[0].empty() ? "." : folders[0].c_str(), nullptr);
-  if (real != nullptr && parent != nullptr && folder(real) != str_cat(parent, "/")) folders.push_back(folder(real));
+  const std::string given = folder(program_path);
+  std::vector<std::string> paths = {str_cat(given, name)};
+  char* real = ::realpath(program_path.c_str(), nullptr);
+  char* parent = ::realpath(given.empty() ? "." : given.c_str(), nullptr);
+  if (real != nullptr && parent != nullptr && folder(real) != str_cat(parent, "/")) paths.push_back(str_cat(folder(real), name));
   std::free(real);
   std::free(parent);
-  return folders;
+  return paths;
 }
-
-}  // namespace
 
 Status DataMap::add(std::string label, std::shared_ptr<FileBytes> owner, std::span<const std::byte> bytes, bool verify) {
   File file{std::move(label), std::move(owner), bytes.size(), {}, {}};
@@ -99,8 +99,7 @@ Status DataMap::open_beside(const LoadOptions& options, const std::string& progr
     // A program may be hostile: its record must not lead out of its folder.
     const std::string_view name = record.name;
     if (!name.ends_with(".ptd") || !format::check_data_name(name.substr(0, name.size() - 4)).ok()) return Status(Code::kInvalidFile, str_cat("the program's data file has the name '", record.name, "', which no data file may have"));
-    for (const std::string& folder : folders_of(program_path)) {
-      const std::string path = str_cat(folder, record.name);
+    for (const std::string& path : paths_beside(program_path, record.name)) {
       Result<std::shared_ptr<FileBytes>> file = options.map ? FileBytes::map(path) : FileBytes::read(path);
       if (!file.ok() && file.status().code() == Code::kNotFound) {
         tried_.push_back(std::string(file.status().message()));

@@ -20,6 +20,9 @@
 
 namespace pteron::runtime {
 
+/// Where a program's data file may lie: in the folder of the program's path, then in that of the file it links to.
+std::vector<std::string> paths_beside(const std::string& program_path, std::string_view name);
+
 /// Owns:    the data files; borrows the program's bytes.
 /// Threads: immutable after load but for what verify() has seen, which is guarded.
 class DataMap final : public NamedData {

@@ -1,21 +1,11 @@
 """Tensors that share memory in eager and are written afterwards: conj views, einsum of one operand, memory formats, sizes of one."""
 import pytest
 import torch
-from torch import nn
 
-from whole import check_calls, compile_model, run
+from whole import Call, check_calls, compile_model, run
 
 torch.manual_seed(0)
 X, PAIRS = torch.randn(4, 6), torch.randn(3, 2)
-
-
-class Call(nn.Module):
-    def __init__(self, fn):
-        super().__init__()
-        self.fn = fn
-
-    def forward(self, *args):
-        return self.fn(*args)
 
 
 def both_ways(view):

@@ -4,26 +4,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from whole import check_calls, compile_model, pteron, run, save
+from whole import Call, check_calls, compile_model, pteron, run, save
 
 PROFILES = [(), ("--backend", "portable")]
 
 
-class Call(nn.Module):
-    def __init__(self, call):
-        super().__init__()
-        self.call = call
-
-    def forward(self, *args):
-        return self.call(*args)
-
-
 @pytest.mark.parametrize("words", PROFILES)
-@pytest.mark.parametrize("order", [1, -1, 2, float("inf"), "fro", "nuc"])
-@pytest.mark.parametrize("size", [(3, 0), (0, 0), (2, 0, 3), (2, 3, 3)])
+@pytest.mark.parametrize("order,size", [(order, size) for order in (1, -1, 2, float("inf"), "fro", "nuc") for size in ((3, 0), (0, 0), (2, 0, 3), (2, 3, 3))
+                                        if not isinstance(order, str) or size[-1] == size[-2]])
 def test_condition_numbers(tmp_path, order, size, words):
-    if isinstance(order, str) and size[-1] != size[-2]:
-        return
     torch.manual_seed(0)
     check_calls(Call(lambda x: torch.linalg.cond(x, order)), [(torch.randn(size),)], tmp_path, *words)
 

@@ -1,18 +1,8 @@
 """Complex Python numbers as arguments: they become tensors, or are refused with everything else."""
 import pytest
 import torch
-from torch import nn
 
-from whole import check_calls, compile_model, pteron, save
-
-
-class Call(nn.Module):
-    def __init__(self, fn):
-        super().__init__()
-        self.fn = fn
-
-    def forward(self, *args):
-        return self.fn(*args)
+from whole import Call, check_calls, compile_model, pteron, save
 
 
 def written(write):

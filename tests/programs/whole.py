@@ -11,6 +11,17 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOL = ROOT / "build" / "release" / "bin" / "pteron"
 
 
+class Call(torch.nn.Module):
+    """A function as a module."""
+
+    def __init__(self, fn):
+        super().__init__()
+        self.fn = fn
+
+    def forward(self, *args):
+        return self.fn(*args)
+
+
 def pteron(*words, expect=0):
     done = subprocess.run([str(TOOL), *map(str, words)], capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
     assert done.returncode == expect, f"exit {done.returncode}: {done.stderr}"

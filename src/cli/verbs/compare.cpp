@@ -37,9 +37,8 @@ struct Tensors {
   bool from_program = false;  ///< a tensor file and the interpreter have no text
 
   Status add(const std::string& name, const TensorView& view) {
-    PTERON_ASSIGN(Buffer copy, Buffer::create(std::max<size_t>(view.size_bytes(), 1)));
-    const TensorView to = make_contiguous_view(view.dtype, view.sizes(), copy.data());
-    copy_strided(view, to);
+    TensorView to;
+    PTERON_ASSIGN(Buffer copy, row_major_copy(view, &to));
     views.emplace(name, to);
     bytes.push_back(std::move(copy));
     return ok_status();
@@ -72,22 +71,19 @@ Status run_archive(const std::string& path, const std::vector<TensorFile>& input
   compiler::CompileOptions options;
   options.methods.push_back({"forward", path});
   options.stop_after = "decompose";
-  options.observe = [&](const ir::Program& program) -> Status {
-    const ir::Graph& graph = program.methods[0]->graph;
-    interp::StateTensors states;
-    for (const TensorFile& file : inputs) {
-      PTERON_ASSIGN(const std::vector<interp::HostTensor> given, graph_inputs(graph, file));
-      PTERON_ASSIGN(const auto results, interp::run_graph(*session.environment().evaluator, graph, given, &states));
-      Tensors call;
-      for (size_t i = 0; i < results.size(); ++i) {
-        if (results[i]) PTERON_TRY(call.add(str_cat(i), results[i]->view));
-      }
-      out->push_back(std::move(call));
+  PTERON_ASSIGN(const std::unique_ptr<compiler::EdgeProgram> edge, compiler::export_program(options, session.environment()));
+  const ir::Graph& graph = edge->program.methods[0]->graph;
+  interp::StateTensors states;
+  for (const TensorFile& file : inputs) {
+    PTERON_ASSIGN(const std::vector<interp::HostTensor> given, graph_inputs(graph, file));
+    PTERON_ASSIGN(const auto results, interp::run_graph(*session.environment().evaluator, graph, given, &states));
+    Tensors call;
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (results[i]) PTERON_TRY(call.add(str_cat(i), results[i]->view));
     }
-    return ok_status();
-  };
-  MemorySink nothing;
-  return compiler::compile(options, session.environment(), nothing).status();
+    out->push_back(std::move(call));
+  }
+  return ok_status();
 }
 
 Status read_side(const std::string& path, const Arguments& a, const std::vector<TensorFile>& inputs, Calls* out) {

@@ -380,7 +380,7 @@ Result<int> run_compile(const Arguments& a) {
     const std::string& first = options.methods[0].path;
     output = (ends_with_pt2(first) ? first.substr(0, first.size() - 4) : first) + ".pte";
   }
-  if (const Status status = facade::check_save_path(output, options); !status.ok()) return usage_error("compile", str_cat(status.message(), " (-o)"));
+  if (const Status status = facade::check_save_path(output, options.paths()); !status.ok()) return usage_error("compile", str_cat(status.message(), " (-o)"));
   if (a.list("external-weights").size() > 1) return usage_error("compile", "--external-weights is given twice");
   if (a.has("external-weights") && a.list("external-weights").empty()) {
     auto name = facade::default_data_name(output);
@@ -402,7 +402,6 @@ Result<int> run_compile(const Arguments& a) {
   if (options.bf16 && options.backends.empty()) return usage_error("compile", "--precision bf16 needs a backend that computes in it: cpu");
   options.allow_random = a.flag("allow-random");
   if (options.strict && options.backends.empty()) return usage_error("compile", "--strict needs a backend that takes all nodes");
-  if (const auto name = compiler::data_file_name(options); !name.ok()) return usage_error("compile", name.status().message());
   Status text_status;
   if (check_text) {
     options.dump_after = steps;

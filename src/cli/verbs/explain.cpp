@@ -101,16 +101,12 @@ Result<int> run_explain(const Arguments& a) {
   options.methods.push_back({"forward", a.positionals()[0]});
   options.stop_after = backends.empty() ? "functionalize" : "optimize";
   GraphPrinter printer(wanted, a.flag("json"));
-  options.observe = [&](const ir::Program& program) {
-    for (const auto& method : program.methods) {
-      printer.show(method->graph, [&](const ir::Graph& graph, const ir::Node& node) {
-        return backends.empty() ? reason(*node.op, session.environment(), executorch) : taker(graph, node, session.environment(), backends);
-      });
-    }
-    return ok_status();
-  };
-  MemorySink nothing;
-  PTERON_TRY(compiler::compile(options, session.environment(), nothing).status());
+  PTERON_ASSIGN(const std::unique_ptr<compiler::EdgeProgram> edge, compiler::export_program(options, session.environment()));
+  for (const auto& method : edge->program.methods) {
+    printer.show(method->graph, [&](const ir::Graph& graph, const ir::Node& node) {
+      return backends.empty() ? reason(*node.op, session.environment(), executorch) : taker(graph, node, session.environment(), backends);
+    });
+  }
   if (printer.shown() == 0 && !wanted.empty()) return Status(Code::kNotFound, str_cat("no node is named '", wanted, "'; pteron explain without --node lists them"));
   printer.finish();
   return 0;

@@ -117,10 +117,11 @@ bool has_bytes(std::span<const std::byte> bytes, size_t at, std::string_view tex
 
 /// Whether a data file that the program records lies beside it, with the size that it should have.
 std::string_view place_of(const std::string& program, const format::DataFileMeta& data) {
-  struct stat found;
-  const std::string path = program.substr(0, program.find_last_of('/') + 1) + data.name;  // npos + 1 is 0
-  if (::stat(path.c_str(), &found) != 0) return "not beside the program";
-  return static_cast<uint64_t>(found.st_size) == data.size_bytes ? "beside the program" : "beside the program, of another size";
+  for (const std::string& path : runtime::paths_beside(program, data.name)) {
+    struct stat found;
+    if (::stat(path.c_str(), &found) == 0) return static_cast<uint64_t>(found.st_size) == data.size_bytes ? "beside the program" : "beside the program, of another size";
+  }
+  return "not beside the program";
 }
 
 Result<int> inspect_program(const std::string& path, std::span<const std::byte> bytes, const Arguments& a) {

@@ -92,12 +92,8 @@ Result<int> run_ops(const Arguments& a) {
     compiler::CompileOptions options;
     options.methods.push_back({"forward", a.positionals()[0]});
     options.stop_after = "functionalize";
-    options.observe = [&](const ir::Program& program) {
-      for (const auto& method : program.methods) count_nodes(method->graph, session.environment(), executorch, rows);
-      return ok_status();
-    };
-    MemorySink nothing;
-    PTERON_TRY(compiler::compile(options, session.environment(), nothing).status());
+    PTERON_ASSIGN(const std::unique_ptr<compiler::EdgeProgram> edge, compiler::export_program(options, session.environment()));
+    for (const auto& method : edge->program.methods) count_nodes(method->graph, session.environment(), executorch, rows);
   } else {
     for (const ir::Op* op : session.catalog().all()) rows.emplace(op->name, classify(*op, session.environment(), executorch));
   }
