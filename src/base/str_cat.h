@@ -22,7 +22,7 @@ template <typename T>
 void append_one(std::string& out, T value) {
   char text[40];
   const auto end = std::to_chars(text, text + sizeof text, value);
-  out.append(text, end.ptr);
+  out.append(text, static_cast<size_t>(end.ptr - text));  // of iterators it would be a replacement: longer code, and g++ 12 warns of it
 }
 }  // namespace detail
 
