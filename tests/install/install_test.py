@@ -58,7 +58,7 @@ def main():
         prefix = scratch / "prefix"
         run(args.cmake, "--install", args.build, "--prefix", prefix)
         for example in ("embed", "compile"):
-            run(args.cmake, "-S", source / "examples" / example, "-B", scratch / example, f"-DCMAKE_PREFIX_PATH={prefix}",
+            run(args.cmake, "-G", "Ninja", "-S", source / "examples" / example, "-B", scratch / example, f"-DCMAKE_PREFIX_PATH={prefix}",
                 f"-DCMAKE_CXX_COMPILER={args.compiler}", "-DCMAKE_BUILD_TYPE=Release")
             run(args.cmake, "--build", scratch / example)
 
