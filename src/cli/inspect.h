@@ -1,11 +1,14 @@
-// What pteron inspect says about files that are no programs. Called by verbs/inspect.cpp.
+// What pteron inspect says about files that are no programs, and about delegates. Called by verbs/inspect.cpp.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/mapped_file.h"
+#include "cli/json_writer.h"
 #include "cli/verb.h"
+#include "format/program_view.h"
 
 namespace pteron::cli {
 
@@ -15,5 +18,9 @@ Result<int> inspect_archive(const std::string& path, std::shared_ptr<FileBytes> 
 /// A .ptd data file: entries and manifest.
 /// Errors: kInvalidFile (also for a manifest that does not fit; --verify-data: or a payload).
 Result<int> inspect_data(const std::string& path, const FileBytes& file, const Arguments& arguments);
+/// The delegates of a method: payload bytes, compile specs, and for TensorRTBackend what its payload says of the engine (or that it cannot be read).
+void print_delegates(const format::ProgramView& view, std::string_view method);
+/// The same as the member "payloads".
+void delegates_json(JsonWriter& json, const format::ProgramView& view, std::string_view method);
 
 }  // namespace pteron::cli

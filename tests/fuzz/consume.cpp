@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "backends/tensorrt/blob.h"
 #include "base/check.h"
 #include "base/mapped_file.h"
 #include "base/zip.h"
@@ -194,6 +195,14 @@ bool consume_bundle(std::span<const std::byte> bytes) {
     }
   }
   return format::write_bundle(*bundle).ok();
+}
+
+bool consume_tensorrt_blob(std::span<const std::byte> bytes) {
+  const auto blob = tensorrt::read_blob(bytes);
+  if (!blob.ok()) return false;
+  touch(blob->engine);
+  for (const tensorrt::Binding& binding : blob->metadata.bindings) touch(binding.name);
+  return blob->metadata.bindings.empty() || tensorrt::blob_head(blob->metadata, blob->engine.size()).ok();
 }
 
 bool consume_meta(std::span<const std::byte> bytes) {

@@ -32,5 +32,6 @@ bool consume_pickle(std::span<const std::byte> bytes);
 /// ir: text form. What parses and verifies must print to a text that reads back as itself (else this aborts).
 bool consume_ir_text(std::span<const std::byte> bytes);
 bool consume_bundle(std::span<const std::byte> bytes);
+bool consume_tensorrt_blob(std::span<const std::byte> bytes);
 
 }  // namespace pteron::fuzz

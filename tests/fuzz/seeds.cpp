@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "backends/tensorrt/blob.h"
 #include "base/check.h"
 #include "base/mapped_file.h"
 #include "base/str_cat.h"
@@ -95,6 +96,18 @@ Bytes data_file() {
   MemorySink sink;
   PTERON_CHECK(format::write_data_file(data, {}, sink).ok());
   return taken(sink);
+}
+
+Bytes tensorrt_blob() {
+  tensorrt::Metadata metadata;
+  metadata.bindings = {{"x", true}, {"cache", true}, {"y\xc3\xa9", false}, {"cache_out", false}};
+  metadata.aliases = {{"cache_out", "cache", tensorrt::Alias::Kind::kUser}};
+  metadata.device_id = 1;
+  const auto head = tensorrt::blob_head(metadata, 6);
+  PTERON_CHECK(head.ok());
+  const std::string text = *head + "engine";
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
 }
 
 Bytes bundle_file(std::span<const std::byte> program) {
@@ -276,6 +289,7 @@ std::vector<Kind> all_kinds() {
       {"pickle", consume_pickle, {sample_pickle("add.f32.32")}, true},
       {"ir_text", consume_ir_text, {ir_text("add.f32.32"), copy_of(bytes_of(kText))}, false},
       {"bundle", consume_bundle, {bundle_file(add)}, false},
+      {"tensorrt_blob", consume_tensorrt_blob, {tensorrt_blob()}, false},
   };
 }
 

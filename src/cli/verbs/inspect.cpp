@@ -45,7 +45,7 @@ void value_json(JsonWriter& json, const ValueInfo& value) {
   json.end_object();
 }
 
-void method_json(JsonWriter& json, const MethodInfo& info) {
+void method_json(JsonWriter& json, const format::ProgramView& view, const MethodInfo& info) {
   json.begin_object();
   json.field("name", info.name);
   for (const bool inputs : {true, false}) {
@@ -66,6 +66,7 @@ void method_json(JsonWriter& json, const MethodInfo& info) {
   json.begin_array();
   for (const std::string& name : info.delegates) json.string(name);
   json.end_array();
+  delegates_json(json, view, info.name);
   json.key("arena_bytes");
   json.begin_array();
   for (const uint64_t bytes : info.arena_bytes) json.integer(bytes);
@@ -75,14 +76,14 @@ void method_json(JsonWriter& json, const MethodInfo& info) {
   json.end_object();
 }
 
-void print_method(const MethodInfo& info) {
+void print_method(const format::ProgramView& view, const MethodInfo& info) {
   std::printf("method %s: %zu instructions, %zu values\n", info.name.c_str(), info.instruction_count, info.value_count);
   for (size_t i = 0; i < info.inputs.size(); ++i) std::printf("  input %zu  %s: %s\n", i, info.inputs[i].name.c_str(), info.inputs[i].type_text().c_str());
   for (size_t i = 0; i < info.outputs.size(); ++i) std::printf("  output %zu %s: %s\n", i, info.outputs[i].name.c_str(), info.outputs[i].type_text().c_str());
   for (const ValueInfo& state : info.mutable_buffers) std::printf("  state %s: %s\n", state.name.c_str(), state.type_text().c_str());
   for (size_t i = 0; i < info.arena_bytes.size(); ++i) std::printf("  arena %zu: %llu bytes\n", i + 1, static_cast<unsigned long long>(info.arena_bytes[i]));
   std::printf("  operators: %s\n", str_list(info.operators).c_str());
-  if (!info.delegates.empty()) std::printf("  delegates: %s\n", str_list(info.delegates).c_str());
+  print_delegates(view, info.name);
 }
 
 std::string args_text(const flatbuffers::Vector<int32_t>* args) { return str_list(format::items_of(args)); }
@@ -147,7 +148,7 @@ Result<int> inspect_program(const std::string& path, std::span<const std::byte> 
     json.field("segment_bytes", view.header().segment_bytes);
     json.key("methods");
     json.begin_array();
-    for (const MethodInfo& info : methods) method_json(json, info);
+    for (const MethodInfo& info : methods) method_json(json, view, info);
     json.end_array();
     json.key("data_files");
     json.begin_array();
@@ -175,7 +176,7 @@ Result<int> inspect_program(const std::string& path, std::span<const std::byte> 
   }
   std::printf("%s: %zu bytes, program %llu, segments %llu\n", path.c_str(), file_bytes, static_cast<unsigned long long>(view.header().program_bytes),
               static_cast<unsigned long long>(view.header().segment_bytes));
-  for (const MethodInfo& info : methods) print_method(info);
+  for (const MethodInfo& info : methods) print_method(view, info);
   for (const format::DataFileMeta& data : data_files) {
     std::printf("weights in %s: %llu bytes, manifest %s, %s\n", data.name.c_str(), static_cast<unsigned long long>(data.size_bytes), data.manifest_hash.c_str(),
                 std::string(place_of(path, data)).c_str());
