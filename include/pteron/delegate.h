@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -47,6 +48,12 @@ struct DelegateLoad {
   LogSink* log = nullptr;                           ///< may be null
 };
 
+/// What a delegate holds beside its payload, named data and arguments.
+struct DelegateMemory {
+  uint64_t own_bytes = 0;     ///< planned memory, copies of constants, room to work in
+  uint64_t shared_bytes = 0;  ///< what all delegates of the backend in this process share: packed weights
+};
+
 /// A loaded payload.
 /// Threads: one call at a time.
 class Delegate {
@@ -55,6 +62,8 @@ class Delegate {
   /// Runs it. args: the inputs, then the outputs, which it resizes and fills (runtime/value.h). A value may stand among both: a mutable
   /// buffer that the payload updates where it lies.
   virtual Status execute(std::span<runtime::Value* const> args) = 0;
+  /// For reports; all zeros where a backend does not say.
+  virtual DelegateMemory memory() const { return {}; }
   /// The method inside, for profiles, if the payload is a program; null otherwise.
   virtual runtime::MethodState* payload() { return nullptr; }
 };

@@ -22,6 +22,15 @@ Result<std::shared_ptr<const KernelState>> StateCache::find_or_make(const std::s
   return made;
 }
 
+uint64_t StateCache::memory_bytes() {
+  const std::lock_guard lock(mutex_);
+  uint64_t sum = 0;
+  for (const auto& [key, state] : states_) {
+    if (const std::shared_ptr<const KernelState> living = state.lock()) sum += living->memory_bytes();
+  }
+  return sum;
+}
+
 void KernelTable::add(std::span<const Kernel> rows) {
   rows_.insert(rows_.begin(), rows.begin(), rows.end());  // in front: stable_sort and unique then keep the newest of equal names
   std::stable_sort(rows_.begin(), rows_.end(), [](const Kernel& a, const Kernel& b) { return a.name < b.name; });

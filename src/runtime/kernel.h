@@ -27,6 +27,8 @@ namespace pteron::runtime {
 class KernelState {
  public:
   virtual ~KernelState() = default;
+  /// Memory of its own, for reports.
+  virtual uint64_t memory_bytes() const { return 0; }
 };
 
 /// Kernel states by what they were made from, so that methods and sessions share them. A state lives as long as somebody uses it.
@@ -36,6 +38,8 @@ class StateCache {
   using Make = std::function<Result<std::shared_ptr<const KernelState>>()>;
   /// The living state under `key`, or what `make` gives. Errors: make's.
   Result<std::shared_ptr<const KernelState>> find_or_make(const std::string& key, const Make& make);
+  /// Memory of all living states.
+  uint64_t memory_bytes();
 
  private:
   std::mutex mutex_;

@@ -14,7 +14,16 @@ bool same_list(std::span<const int64_t> a, std::span<const int64_t> b) { return 
 
 class ProgramDelegate final : public Delegate {
  public:
-  explicit ProgramDelegate(std::unique_ptr<Method> method) : method_(std::move(method)), state_(method_->state()), bound_(state_.inputs.size(), false) {}
+  ProgramDelegate(std::unique_ptr<Method> method, StateCache& states)
+      : method_(std::move(method)), state_(method_->state()), states_(states), bound_(state_.inputs.size(), false) {}
+
+  DelegateMemory memory() const override {
+    DelegateMemory found;
+    for (const Buffer& buffer : state_.memory) found.own_bytes += buffer.size();
+    found.own_bytes += state_.scratch.size();
+    found.shared_bytes = states_.memory_bytes();
+    return found;
+  }
 
   MethodState* payload() override { return &state_; }
 
@@ -94,6 +103,7 @@ class ProgramDelegate final : public Delegate {
 
   std::unique_ptr<Method> method_;
   MethodState& state_;
+  StateCache& states_;
   std::vector<bool> bound_;  // inputs that may be bound again without checks of their layout
 };
 
@@ -109,7 +119,7 @@ Result<std::unique_ptr<Delegate>> load_program_delegate(const DelegateLoad& requ
   PTERON_ASSIGN(const std::shared_ptr<Program> program, load_program(nullptr, request.payload, "payload", options));
   if (program->method_names().size() != 1) return Status(Code::kInvalidFile, str_cat("the payload has ", program->method_names().size(), " methods, expected 1"));
   PTERON_ASSIGN(std::unique_ptr<Method> method, program->load_method(program->method_names()[0]));
-  return std::unique_ptr<Delegate>(std::make_unique<ProgramDelegate>(std::move(method)));
+  return std::unique_ptr<Delegate>(std::make_unique<ProgramDelegate>(std::move(method), states));
 }
 
 }  // namespace pteron::runtime

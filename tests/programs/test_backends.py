@@ -91,6 +91,15 @@ def test_packed_weights_are_in_memory_once(tmp_path):
     assert peak - tool < 1.5 * said["weight_bytes"], (peak, tool)
 
 
+def test_backends_report_their_memory(tmp_path):
+    program, said = compile_model(nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512)), (torch.randn(64, 512),), tmp_path)
+    weights, values = 2 * 512 * 512 * 4, 64 * 512 * 4
+    [report] = json.loads(pteron("bench", program, "--json", "--threads", "1", "--min-time", "0.01").stdout)["delegates"]
+    assert report["name"] == "PteronCpuBackend"
+    assert weights <= report["shared_bytes"] < 1.1 * weights
+    assert values <= report["own_bytes"] < 8 * values
+
+
 def compile_small(tmp_path):
     folder = tmp_path / "small"
     folder.mkdir()

@@ -58,6 +58,7 @@ uint64_t peak_resident_bytes() {
 struct Measurement {
   double load_ms = 0, first_ms = 0, least_cpu_ms = 1e300;
   std::vector<double> latencies_ms;  // sorted
+  std::vector<std::pair<std::string, DelegateMemory>> delegates;  // a backend each
   Machine machine;
   std::string table, trace, profile_json;  // with --profile or --trace
   double at(double part) const { return latencies_ms[std::min(latencies_ms.size() - 1, static_cast<size_t>(part * static_cast<double>(latencies_ms.size())))]; }
@@ -79,6 +80,18 @@ Status profile(Method& method, const std::function<Status()>& call, double secon
   profile.to_json(out->machine, json);
   out->profile_json = json.text();
   return ok_status();
+}
+
+/// Delegates of one backend as one: what they share counts once.
+void add_memory(const runtime::MethodState& method, Measurement* out) {
+  for (size_t i = 0; i < method.delegates.size(); ++i) {
+    const std::string& id = method.info.delegates[i];
+    auto found = std::find_if(out->delegates.begin(), out->delegates.end(), [&](const auto& known) { return known.first == id; });
+    if (found == out->delegates.end()) found = out->delegates.insert(found, {id, {}});
+    const DelegateMemory memory = method.delegates[i]->memory();
+    found->second.own_bytes += memory.own_bytes;
+    found->second.shared_bytes = std::max(found->second.shared_bytes, memory.shared_bytes);
+  }
 }
 
 Result<Measurement> measure(const Arguments& a, double min_seconds) {
@@ -117,6 +130,7 @@ Result<Measurement> measure(const Arguments& a, double min_seconds) {
     out.latencies_ms.push_back(ms_since(one));
   }
   std::sort(out.latencies_ms.begin(), out.latencies_ms.end());
+  add_memory(method->state(), &out);
   if (a.flag("profile") || a.has("trace")) PTERON_TRY(profile(*method, call, std::min(min_seconds, 2.0), &out));
   return out;
 }
@@ -134,6 +148,9 @@ Result<int> run_bench(const Arguments& a) {
   if (!a.flag("json")) {
     std::printf("load %.3f ms, first run %.3f ms\nlatency: median %.4f ms, p10 %.4f, p90 %.4f, p99 %.4f, best %.4f (%zu calls)\npeak memory %.1f MB\n", m.load_ms,
                 m.first_ms, m.at(0.5), m.at(0.1), m.at(0.9), m.at(0.99), m.latencies_ms[0], m.latencies_ms.size(), static_cast<double>(peak_resident_bytes()) / 1e6);
+    for (const auto& [id, memory] : m.delegates) {
+      std::printf("%s holds %.1f MB of its own and %.1f MB of packed weights\n", id.c_str(), static_cast<double>(memory.own_bytes) / 1e6, static_cast<double>(memory.shared_bytes) / 1e6);
+    }
     if (a.flag("profile")) std::printf("\n%s", m.table.c_str());
     return 0;
   }
@@ -152,6 +169,16 @@ Result<int> run_bench(const Arguments& a) {
   json.field("load_ms", m.load_ms);
   json.field("first_run_ms", m.first_ms);
   json.field("peak_rss_bytes", peak_resident_bytes());
+  json.key("delegates");
+  json.begin_array();
+  for (const auto& [id, memory] : m.delegates) {
+    json.begin_object();
+    json.field("name", id);
+    json.field("own_bytes", memory.own_bytes);
+    json.field("shared_bytes", memory.shared_bytes);
+    json.end_object();
+  }
+  json.end_array();
   if (a.flag("profile")) {
     json.key("profile");
     json.raw(m.profile_json);

@@ -26,6 +26,7 @@ using runtime::Value;
 
 /// Depthwise weights [taps, channels] and the bias.
 struct DepthwiseWeights final : KernelState {
+  uint64_t memory_bytes() const override { return weights.size() + bias.size() + zeros.size(); }
   Buffer weights, bias;
   Buffer zeros;  ///< a pixel outside of the image
 };

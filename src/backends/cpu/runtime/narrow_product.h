@@ -24,6 +24,7 @@ class NarrowMatrix final : public runtime::KernelState {
   /// Errors: kOutOfMemory.
   static Result<std::shared_ptr<const NarrowMatrix>> make(NarrowKind kind, const void* data, int64_t n, int64_t stride_n, std::span<const int64_t> offsets,
                                                           const float* bias, int64_t bias_stride, ThreadPool& pool);
+  uint64_t memory_bytes() const override { return panels_.size() + starts_.size(); }
   NarrowKind kind() const { return kind_; }
   int64_t columns() const { return n_; }
   int64_t depth() const { return depth_; }

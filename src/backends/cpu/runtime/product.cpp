@@ -206,6 +206,8 @@ const float* PackedMatrix::panel(int64_t index) const { return panels_ + index *
 const float* PackedMatrix::bias(int64_t index) const { return reinterpret_cast<const float*>(memory_->bias.data()) + index * tile_set().columns; }
 bool PackedMatrix::is_half(int64_t index) const { return n_ - index * tile_set().columns <= tile_set().columns / 2; }
 
+uint64_t PackedMatrix::memory_bytes() const { return static_cast<uint64_t>(panel_count() * tile_set().columns * depth_) * sizeof(float); }
+
 Result<std::vector<std::shared_ptr<PackedMatrix>>> PackedMatrix::create(int64_t count, int64_t n, int64_t depth) {
   const int64_t padded = ceil_div(n, int64_t{tile_set().columns}) * tile_set().columns, floats = padded * std::max<int64_t>(depth, 1);
   auto memory = std::make_shared<Memory>();

@@ -44,6 +44,7 @@ class PackedMatrix final : public runtime::KernelState {
   float* panel(int64_t index) { return const_cast<float*>(std::as_const(*this).panel(index)); }
   const float* panel(int64_t index) const;
   const float* bias(int64_t index) const;
+  uint64_t memory_bytes() const override;
   /// True if panel `index` is half as wide as the others.
   bool is_half(int64_t index) const;
 

@@ -29,6 +29,11 @@ using runtime::Value;
 bool is_operand(DType weight, DType d) { return d == weight || (weight == DType::kBFloat16 && d == DType::kFloat32); }
 
 struct Packed final : KernelState {
+  uint64_t memory_bytes() const override {
+    uint64_t sum = 0;
+    for (const auto& group : groups) sum += group->memory_bytes();
+    return sum;
+  }
   std::vector<std::shared_ptr<const NarrowMatrix>> groups;
 };
 

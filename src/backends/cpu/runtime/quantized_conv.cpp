@@ -39,6 +39,11 @@ enum Position : size_t { kX, kWeight, kScale, kBias, kResidual, kXScale, kXZero,
 
 /// What packing makes: matrices of groups for dense ones, [taps][channels] for depthwise ones.
 struct Weights final : KernelState {
+  uint64_t memory_bytes() const override {
+    uint64_t sum = bytes.size() + pairs.size() + sums.size() + factors.size();
+    for (const auto& group : groups) sum += group->memory_bytes();
+    return sum;
+  }
   std::vector<std::shared_ptr<const NarrowMatrix>> groups;
   Buffer bytes;    ///< depthwise
   Buffer pairs;    ///< depthwise, [blocks of 16 channels][pairs of taps][2][8 channels][2 taps] in the order of unpacklo and unpackhi, int16

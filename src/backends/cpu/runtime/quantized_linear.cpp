@@ -39,6 +39,7 @@ enum Position : size_t { kX, kXScale, kXZero, kWeight, kScale, kBias, kResidual,
 
 /// What is made of the weights for 8-bit x.
 struct Weights final : KernelState {
+  uint64_t memory_bytes() const override { return (matrix != nullptr ? matrix->memory_bytes() : 0) + sums.size() + scaled.size(); }
   std::shared_ptr<const NarrowMatrix> matrix;  ///< 8 bits, one scale a row
   Buffer sums;                                 ///< otherwise: of integer weights [n, groups]
   Buffer scaled;                               ///< and of weights times scales [n]

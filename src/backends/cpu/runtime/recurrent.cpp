@@ -29,6 +29,7 @@ constexpr int64_t kGrain = 1 << 16;
 
 /// A weight [gates, depth] as panels of row_set().panel gates.
 struct Panels final : KernelState {
+  uint64_t memory_bytes() const override { return bytes.size(); }
   Buffer bytes;
   int64_t gates = 0, depth = 0, count = 0;
   const float* data() const { return reinterpret_cast<const float*>(bytes.data()); }

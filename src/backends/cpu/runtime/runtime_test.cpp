@@ -299,7 +299,9 @@ TEST(CpuConv2d, RefusesWhatPayloadsMayNotHold) {
 }
 
 TEST(StateCache, SharesLivingStates) {
-  struct State final : runtime::KernelState {};
+  struct State final : runtime::KernelState {
+    uint64_t memory_bytes() const override { return 100; }
+  };
   runtime::StateCache cache;
   int made = 0;
   const auto make = [&]() -> Result<std::shared_ptr<const runtime::KernelState>> {

@@ -46,6 +46,11 @@ class WinogradWeights final : public runtime::KernelState {
   /// `data` must stay valid: tiles with infinities or NaN are summed directly. Errors: kOutOfMemory.
   static Result<std::shared_ptr<const runtime::KernelState>> make(const float* data, int64_t out_channels, int64_t channels, const int64_t strides[4], const float* bias,
                                                                   int64_t bias_stride, ThreadPool& pool);
+  uint64_t memory_bytes() const override {
+    uint64_t sum = bias.size();
+    for (const auto& matrix : matrices) sum += matrix->memory_bytes();
+    return sum;
+  }
   std::vector<std::shared_ptr<const PackedMatrix>> matrices;
   Buffer bias;
   const float* data = nullptr;
