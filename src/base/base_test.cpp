@@ -17,6 +17,7 @@
 #include "base/checked_math.h"
 #include "base/file_writer.h"
 #include "base/mapped_file.h"
+#include "base/no_memory.h"
 #include "base/str_cat.h"
 #include "base/thread_pool.h"
 #include "pteron/status.h"
@@ -70,6 +71,10 @@ TEST(Buffer, IsAlignedAndRefusesTheImpossible) {
   ASSERT_TRUE(buffer.ok());
   EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer->data()) % Buffer::kAlignment, 0u);
   EXPECT_EQ(Buffer::create(~uint64_t{0} - 5).status().code(), Code::kOutOfMemory);
+  const auto refused = buffer_for("arena 1", Buffer::create_zeroed(uint64_t{5} << 60));
+  EXPECT_EQ(refused.status().code(), Code::kOutOfMemory);
+  const std::string_view said = refused.status().message();
+  EXPECT_TRUE(said.starts_with("arena 1: out of memory: 5764607523034234880 bytes (5.0 EiB) were asked for, the system gave none; the machine has ")) << said;
   const auto zeroed = Buffer::create_zeroed(777);
   ASSERT_TRUE(zeroed.ok());
   for (const std::byte b : zeroed->span()) EXPECT_EQ(b, std::byte{0});

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/no_memory.h"
 #include "base/str_cat.h"
 
 namespace pteron {
@@ -78,11 +79,11 @@ Result<std::shared_ptr<FileBytes>> FileBytes::read(const std::string& path) {
   // Files of /proc say that they are empty: only a size above zero is believed.
   const bool size_known = info.st_size > 0;
   const size_t capacity = size_known ? static_cast<size_t>(info.st_size) : size_t{1} << 16;
-  PTERON_ASSIGN(Buffer buffer, Buffer::create(capacity));
+  PTERON_ASSIGN(Buffer buffer, buffer_for(path, Buffer::create(capacity)));
   size_t used = 0;
   for (;;) {
     if (used == buffer.size() && !size_known) {
-      PTERON_ASSIGN(Buffer larger, Buffer::create(buffer.size() * 2));
+      PTERON_ASSIGN(Buffer larger, buffer_for(path, Buffer::create(buffer.size() * 2)));
       std::memcpy(larger.data(), buffer.data(), used);
       buffer = std::move(larger);
     }

@@ -11,6 +11,7 @@
 #include "base/buffer.h"
 #include "base/checked_math.h"
 #include "base/crc32.h"
+#include "base/no_memory.h"
 #include "base/str_cat.h"
 
 namespace pteron {
@@ -153,7 +154,7 @@ Status locate_data(std::span<const std::byte> bytes, ZipEntry* entry, uint64_t l
 }
 
 Result<ZipBytes> inflate_entry(std::span<const std::byte> stored, const ZipEntry& entry) {
-  PTERON_ASSIGN(Buffer made, Buffer::create(entry.size_bytes));
+  PTERON_ASSIGN(Buffer made, buffer_for(str_cat("zip entry ", entry.name), Buffer::create(entry.size_bytes)));
   auto buffer = std::make_shared<Buffer>(std::move(made));  // shared: see ZipBytes::owner
   z_stream stream = {};
   if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) return Status::out_of_memory();

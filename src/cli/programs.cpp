@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "backends/null/runtime/backend.h"
+#include "base/no_memory.h"
+#include "base/str_cat.h"
 #include "cli/session.h"
 #include "tensor/dtype.h"
 
@@ -38,7 +40,7 @@ Result<SyntheticInputs> SyntheticInputs::make(const Method& method) {
     if (input.kind != ValueKind::kTensor) continue;
     std::vector<int64_t> sizes;
     for (const DimInfo& dim : input.dims) sizes.push_back(dim.max);
-    PTERON_ASSIGN(Buffer bytes, Buffer::create_zeroed(std::max<uint64_t>(input.bound_bytes(), 1)));
+    PTERON_ASSIGN(Buffer bytes, buffer_for(str_cat("input ", i, " (", input.name, ")"), Buffer::create_zeroed(std::max<uint64_t>(input.bound_bytes(), 1))));
     const TensorView view = make_contiguous_view(input.dtype, sizes, bytes.data());
     const int64_t count = view.numel();
     dispatch_floating(input.dtype, [&]<typename T>() {

@@ -62,9 +62,11 @@ Result<HostTensor> make_tensor(DType dtype, std::span<const int64_t> sizes) {
   int64_t count = 0;
   uint64_t bytes = 0;
   if (!checked_numel(sizes, &count) || !checked_mul(static_cast<uint64_t>(count), static_cast<uint64_t>(dtype_size(dtype)), &bytes)) {
-    return Status::out_of_memory();
+    return Status(Code::kOutOfMemory, str_cat("out of memory: ", dtype_name(dtype), " ", shape_text(sizes), " has more bytes than can be counted"));
   }
-  PTERON_ASSIGN(auto buffer, make_bytes(bytes));
+  auto made = make_bytes(bytes);
+  if (!made.ok()) return std::move(made).status().with_context(str_cat(dtype_name(dtype), " ", shape_text(sizes)));
+  std::shared_ptr<Buffer> buffer = std::move(made).value();
   HostTensor tensor;
   tensor.view = make_contiguous_view(dtype, sizes, buffer->data());
   tensor.owner = std::move(buffer);

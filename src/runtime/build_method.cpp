@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/checked_math.h"
+#include "base/no_memory.h"
 #include "base/str_cat.h"
 #include "runtime/prim_ops.h"
 #include "runtime/state.h"
@@ -85,7 +86,7 @@ class MethodBuilder {
         PTERON_TRY(join_arena(meta->arenas[id - 1].share, bytes, arena_alignment(meta, id)));
         continue;
       }
-      PTERON_ASSIGN(Buffer arena, Buffer::create_zeroed(bytes, arena_alignment(meta, id)));
+      PTERON_ASSIGN(Buffer arena, buffer_for(str_cat("arena ", id, " (planned memory)"), Buffer::create_zeroed(bytes, arena_alignment(meta, id))));
       made_->arenas.push_back(arena.span());
       made_->memory.push_back(std::move(arena));
     }
@@ -102,7 +103,7 @@ class MethodBuilder {
       old_.push_back(found->second.span());
       return ok_status();
     }
-    PTERON_ASSIGN(Buffer arena, Buffer::create_zeroed(bytes, alignment));
+    PTERON_ASSIGN(Buffer arena, buffer_for(str_cat("shared arena \"", name, "\""), Buffer::create_zeroed(bytes, alignment)));
     made_->arenas.push_back(arena.span());
     made_->shared->buffers.emplace(name, std::move(arena));
     return ok_status();
@@ -565,7 +566,7 @@ class MethodBuilder {
   // --- the rest ---
 
   Status make_scratch() {
-    PTERON_ASSIGN(made_->scratch, Buffer::create(scratch_bytes_));
+    PTERON_ASSIGN(made_->scratch, buffer_for("scratch memory of the kernels", Buffer::create(scratch_bytes_)));
     made_->context.pool = state_.pool;
     made_->random.seed = state_.options.seed;
     made_->context.scratch = made_->scratch.span();

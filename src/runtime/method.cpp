@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/no_memory.h"
 #include "base/str_cat.h"
 #include "runtime/state.h"
 #include "tensor/dtype.h"
@@ -222,7 +223,9 @@ Status set_tensor(runtime::MethodState& state, size_t index, const TensorView& t
       target.view.data = nullptr;
       target.capacity_bytes = 0;
     } else {
-      PTERON_TRY(bind_unplanned(slot, tensor, target));
+      Status bound = bind_unplanned(slot, tensor, target);
+      if (bound.code() == Code::kOutOfMemory) return std::move(bound).with_context(str_cat("method ", state.info.name, ": the copy of input ", index, " (", info.name, ")"));
+      PTERON_TRY(std::move(bound));
     }
   }
   slot.set = true;
@@ -274,7 +277,8 @@ Status place_outputs(runtime::MethodState& state) {
       continue;
     }
     if (slot.own.size() < slot.bound_bytes) {
-      PTERON_ASSIGN(slot.own, Buffer::create_zeroed(slot.bound_bytes));
+      const auto index = static_cast<size_t>(&slot - state.outputs.data());
+      PTERON_ASSIGN(slot.own, buffer_for(str_cat("method ", state.info.name, ": output ", index, " (", state.info.outputs[index].name, ")"), Buffer::create_zeroed(slot.bound_bytes)));
     }
     tensor.view.data = slot.own.data();
   }

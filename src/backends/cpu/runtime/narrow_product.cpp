@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "backends/cpu/runtime/pack.h"
+#include "base/no_memory.h"
 #include "tensor/dim_math.h"
 #include "tensor/half.h"
 
@@ -372,7 +373,7 @@ Status run_narrow_product(const NarrowProduct& p, ThreadPool& pool) {
   } else {
     pool.parallel_for(blocks * parts, 1, run);
   }
-  return failed ? Status(Code::kOutOfMemory, "no memory for the rows of a product") : ok_status();
+  return failed ? no_memory(static_cast<uint64_t>((room + 1) * stride)).with_context("converted rows of a product") : ok_status();
 }
 
 void FloatStore::fetch(const void* context, const NarrowResult& part) {

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "backends/cpu/runtime/tile.h"
+#include "base/no_memory.h"
 #include "base/str_cat.h"
 #include "tensor/dim_math.h"
 
@@ -196,11 +197,12 @@ Status run_winograd(const WinogradConv& c, ThreadPool& pool) {
   const int64_t blocks = ceil_div(tiles, block);
   // With fewer blocks than threads, the output channels are shared out as well; each part transforms the input for itself.
   const int64_t parts = std::min(panels, ceil_div(threads, blocks)), part = ceil_div(panels, parts);
-  std::atomic<bool> no_memory = false;
+  std::atomic<bool> failed = false;
+  const int64_t floats = c.channels + kPoints * block * (c.channels + c.out_channels);
   const auto run = [&](int64_t begin, int64_t end) {
-    const WorkBuffers::Loan loan(c.work, c.channels + kPoints * block * (c.channels + c.out_channels));
+    const WorkBuffers::Loan loan(c.work, floats);
     if (loan.floats() == nullptr) {
-      no_memory = true;
+      failed = true;
       return;
     }
     for (int64_t i = begin; i < end; ++i) {
@@ -209,8 +211,7 @@ Status run_winograd(const WinogradConv& c, ThreadPool& pool) {
     }
   };
   pool.parallel_for(blocks * parts, 1, run);
-  if (no_memory) return Status(Code::kOutOfMemory, str_cat("conv2d: no memory for a block of ", block, " tiles"));
-  return ok_status();
+  return failed ? no_memory(static_cast<uint64_t>(floats) * sizeof(float)).with_context(str_cat("conv2d: a block of ", block, " tiles")) : ok_status();
 }
 
 }  // namespace pteron::cpu
