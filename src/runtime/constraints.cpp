@@ -1,7 +1,9 @@
 // The order in which sizes of inputs give symbols their values, and the checks that follow.
 #include "runtime/constraints.h"
 
+#include <algorithm>
 #include <optional>
+#include <string_view>
 
 #include "base/str_cat.h"
 #include "tensor/dim_math.h"
@@ -124,10 +126,36 @@ Status Constraints::solve(const Step& step, int64_t value) {
   return ok_status();
 }
 
+const Constraints::Step* Constraints::binding(uint32_t symbol) const {
+  const auto found = std::ranges::find_if(steps_, [&](const Step& step) { return step.first && step.symbol == symbol; });
+  return found == steps_.end() ? nullptr : &*found;
+}
+
+Status Constraints::broken(const Step& step) const {
+  std::vector<uint32_t> symbols;  // in order of their first use
+  for (const DimExpr::Step& part : step.expr->steps) {
+    const auto symbol = static_cast<uint32_t>(part.operand);
+    if (part.op == format::DimOp::kSymbol && std::ranges::find(symbols, symbol) == symbols.end()) symbols.push_back(symbol);
+  }
+  const std::string& expected = step.expr->text.empty() ? step.condition->text : step.expr->text;
+  const Step* only = symbols.size() == 1 ? binding(symbols[0]) : nullptr;
+  if (only != nullptr && only->kind != Step::Kind::kSolveDim) {
+    return Status(Code::kInvalidInput, str_cat(place(*only), ": expected ", expected, ", found ", values_[symbols[0]]));
+  }
+  std::string text = str_cat("sizes of inputs: expected ", expected);
+  std::string_view before = ", found ";
+  for (const uint32_t symbol : symbols) {
+    str_append(text, before, method_->symbols[symbol].name, " = ", values_[symbol]);
+    if (const Step* from = binding(symbol)) str_append(text, " (", place(*from), from->kind == Step::Kind::kSolveDim ? str_cat(" is ", from->expr->text) : std::string(), ")");
+    before = ", ";
+  }
+  return Status(Code::kInvalidInput, std::move(text));
+}
+
 Status Constraints::run(const Step& step, std::span<Value* const> inputs) {
   if (step.kind == Step::Kind::kCondition) {
     if (format::evaluate(*step.expr, values_).value_or(0) != 0) return ok_status();
-    return Status(Code::kInvalidInput, str_cat("sizes of inputs must satisfy ", step.condition->text.empty() ? step.expr->text : step.condition->text));
+    return broken(step);
   }
   const Value& input = *inputs[step.input];
   if (step.kind == Step::Kind::kBindInt) return bind(step, input.integer);

@@ -41,6 +41,10 @@ class Constraints {
   void bind_plain_symbols(std::vector<bool>& known, std::vector<Step>& derived);
   void add_derived(std::vector<bool>& known, std::vector<Step>& derived);
   std::string place(const Step& step) const;
+  /// The error of a condition that does not hold.
+  Status broken(const Step& step) const;
+  /// The step that gives the symbol its value; null if none does.
+  const Step* binding(uint32_t symbol) const;
 
   const format::MethodMeta* method_ = nullptr;
   std::vector<Step> steps_;

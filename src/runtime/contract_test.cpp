@@ -100,7 +100,7 @@ TEST(Contract, SizesAreChecked) {
       {{3, 2}, {4, 2}, "input 1 (y): size of dim 1 is 2, expected 3 (s0, as in the inputs before it)"},
       {{3, 2}, {3, 3}, "input 1 (y): size of dim 0: expected 2*s1, found 3"},
       {{3, 2}, {6, 3}, "input 1 (y): size of dim 0: expected 2*s1 with s1 in [0,8], found 6"},
-      {{2, 2}, {8, 2}, "sizes of inputs must satisfy s1 <= s0"},
+      {{2, 2}, {8, 2}, "sizes of inputs: expected s1 <= s0, found s1 = 4 (input 1 (y): size of dim 0 is 2*s1), s0 = 2 (input 0 (x): size of dim 0)"},
   };
   for (const Row& row : rows) {
     Status status = m.set_input("x", view_of(data, row.x));
