@@ -32,11 +32,17 @@ std::string folder_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
+/// The path of a file beside `path` whose name begins with as much of its name as leaves room for more (a name has 255 bytes at most).
+std::string beside(const std::string& path) {
+  const size_t name = path.find_last_of('/') + 1;  // npos + 1 is 0
+  return path.substr(0, name + std::min<size_t>(path.size() - name, 200));
+}
+
 /// Calls make(name) with names beside `path` until one is free (an earlier process may have died); its result, -1 with errno else.
 template <typename Make>
 int with_temporary_name(const std::string& path, std::string* temporary, Make&& make) {
   for (int attempt = 0; attempt < 100; ++attempt) {
-    *temporary = str_cat(path, ".tmp.", static_cast<int64_t>(::getpid()), ".", attempt);
+    *temporary = str_cat(beside(path), ".tmp.", static_cast<int64_t>(::getpid()), ".", attempt);
     const int made = make(temporary->c_str());
     if (made >= 0 || errno != EEXIST) return made;
   }

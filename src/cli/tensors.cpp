@@ -75,7 +75,8 @@ Result<TensorFile> TensorFile::read_for(const MethodInfo& info, const std::strin
   auto file = read(paths);
   if (file.ok() || file.status().code() != Code::kInvalidFile) return file;
   auto raw = read_raw(info, {paths});
-  return raw.ok() ? std::move(raw) : std::move(file);
+  if (raw.ok()) return raw;
+  return Status(file.status().code(), str_cat(file.status().message(), "; as raw bytes: ", raw.status().message()));
 }
 
 Result<TensorFile> TensorFile::examples_of(const std::string& archive) {

@@ -15,7 +15,7 @@ Result<const ir::Op*> delegate_op(ir::Program& program) {
     if (op->name == kDelegateOp) return op.get();
   }
   auto op = std::make_unique<ir::Op>();
-  PTERON_ASSIGN(op->schema, ir::parse_schema(str_cat(kDelegateOp, "(Tensor[] inputs, SymInt[] numbers, int index, int[] in_place) -> Tensor[]")));
+  PTERON_ASSIGN(op->schema, ir::parse_schema(str_cat(kDelegateOp, "(Tensor[] inputs, Scalar[] numbers, int index, int[] in_place) -> Tensor[]")));
   op->name = kDelegateOp;
   op->kernel = kDelegateOp;
   program.foreign_ops.push_back(std::move(op));

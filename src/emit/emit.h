@@ -57,7 +57,7 @@ inline constexpr size_t kExternalBytes = 1024;
 /// Smaller constants that are no parameters or buffers stay inside programs and payloads whose weights are outside.
 inline constexpr size_t kExternalWeightBytes = 64;
 
-/// The operator of a delegated group: tensors it reads, run-time numbers that its sizes need, its index in EmitOptions::delegates, and pairs
+/// The operator of a delegated group: tensors it reads, run-time numbers that it reads, its index in EmitOptions::delegates, and pairs
 /// (position among the tensors, position among the results) of results that are new values of a tensor and take its memory.
 inline constexpr std::string_view kDelegateOp = "pteron::delegate";
 /// The program's instance of it.

@@ -122,6 +122,7 @@ format::MethodMeta MethodEmitter::describe() {
         port.int_max = range.max;
         port.symbol = static_cast<int32_t>(describer.symbol(scalar));
       }
+      port.varies = scalar.is_symbol() && port.kind != format::PortKind::kInt;
     } else {
       tensor_port(port, graph[input.value].type, plan_.inputs[i]);
     }

@@ -80,7 +80,7 @@ Offset<wm::Port> put(FlatBufferBuilder& fbb, const PortMeta& p) {
   const auto strides = put_list<wm::Expr>(fbb, p.strides);
   const auto order = fbb.CreateVector(p.dim_order);
   return wm::CreatePort(fbb, name, static_cast<wm::PortKind>(p.kind), static_cast<int8_t>(p.dtype), dims, order, p.int_min, p.int_max, p.float_min,
-                        p.float_max, p.symbol, p.mutated, strides);
+                        p.float_max, p.symbol, p.mutated, strides, p.varies);
 }
 
 Offset<wm::MutableBuffer> put(FlatBufferBuilder& fbb, const MutableBufferMeta& b) {
@@ -223,6 +223,7 @@ class MetaReader {
     out.float_min = w.float_min();
     out.float_max = w.float_max();
     out.symbol = w.symbol();
+    out.varies = w.varies();
     out.mutated = w.mutated();
     return out;
   }

@@ -102,6 +102,7 @@ struct PortMeta {
   double float_max = std::numeric_limits<double>::infinity();
   int32_t symbol = -1;               ///< kInt inputs: the symbol that the value defines
   bool mutated = false;              ///< the call writes into this input
+  bool varies = false;               ///< kFloat and kBool inputs that hold any value; otherwise only the one in the file
   bool operator==(const PortMeta&) const = default;
 };
 

@@ -258,7 +258,7 @@ class Partitioner {
       for (const Arg& arg : node.args) for_each_symbol(arg, symbol);
       for (const ValueId id : node.outputs) {
         const ir::Value& value = graph_[id];
-        if (value.kind == ValueKind::kScalar && value.scalar.is_symbol()) define(value.scalar);
+        if (value.kind == ValueKind::kScalar) for_each_symbol(Arg(value.scalar), define);  // a flag is `u0 == 1`, and gives u0
         if (value.kind == ValueKind::kTensor) {
           for_each_symbol(value.type, symbol);
           for_each_symbol(value.type, define);

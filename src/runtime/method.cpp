@@ -27,7 +27,16 @@ Status bad_input(const runtime::MethodState& state, size_t index, std::string_vi
   return Status(Code::kInvalidInput, str_cat("method ", state.info.name, ": ", input_label(state, index), ": ", what));
 }
 
-std::string tensor_text(const TensorView& tensor) { return str_cat(dtype_name(tensor.dtype), " ", shape_text(tensor.sizes())); }
+/// For messages, also of a view that is none: a number that is no dtype, more dims than there can be.
+std::string tensor_text(const TensorView& tensor) {
+  const int number = static_cast<int>(tensor.dtype);
+  const std::string dtype = is_known_dtype(number) ? std::string(dtype_name(tensor.dtype)) : str_cat("dtype number ", number, ", which is none");
+  return tensor.rank > kMaxRank ? str_cat(dtype, " of rank ", tensor.rank) : str_cat(dtype, " ", shape_text(tensor.sizes()));
+}
+
+bool has_negative_stride(const TensorView& tensor) {
+  return std::ranges::any_of(tensor.strides(), [](int64_t stride) { return stride < 0; });
+}
 
 /// Dtype, rank, device and every size against its range.
 bool matches(const ValueInfo& info, const TensorView& tensor) {
@@ -211,6 +220,7 @@ Status set_tensor(runtime::MethodState& state, size_t index, const TensorView& t
     return bad_input(state, index, str_cat("expected ", info.type_text(), ", found ", tensor_text(tensor)));
   }
   if (tensor.device.type != DeviceType::kCpu) return bad_input(state, index, "expected memory of the CPU");
+  if (has_negative_stride(tensor)) [[unlikely]] return bad_input(state, index, str_cat("expected strides of 0 and more, found ", shape_text(tensor.strides())));
   if (tensor.data == nullptr && tensor.numel() != 0) return bad_input(state, index, "the tensor has no data");
   Tensor& target = slot.value->tensor;
   if (slot.planned) {
@@ -318,6 +328,7 @@ Result<size_t> Method::output_index(std::string_view name) const { return find_p
 
 Status Method::set_input(size_t index, const TensorView& tensor) {
   PTERON_TRY(check_index(*state_, index, state_->inputs.size(), "input"));
+  if (tensor.rank > kMaxRank) [[unlikely]] return bad_input(*state_, index, str_cat("expected ", state_->info.inputs[index].type_text(), ", found ", tensor_text(tensor)));
   switch (state_->inputs[index].tag) {
     case Tag::kTensor: return set_tensor(*state_, index, tensor);
     case Tag::kInt:

@@ -128,7 +128,7 @@ Result<std::vector<ValueInfo>> describe_ports(const wire::pte::ExecutionPlan& pl
       for (size_t d = 0; d < info.dims.size(); ++d) refine_dim(*meta, port.dims[d], info.dims[d]);
       info.int_min = port.int_min;
       info.int_max = port.int_max;
-      if (info.kind == ValueKind::kInt && port.symbol >= 0) info.fixed = false;
+      if (port.varies || (info.kind == ValueKind::kInt && port.symbol >= 0)) info.fixed = false;
     }
     if (info.name.empty()) info.name = str_cat(what, "_", i);
     result.push_back(std::move(info));

@@ -86,6 +86,15 @@ TEST(Method, RefusesInputsThatDoNotFit) {
   ASSERT_NE(loaded.method, nullptr);
   Floats x = {1, 2, 3, 4, 5, 6};
   EXPECT_ERROR(loaded.method->set_input(0, view_of(x, {2, 3})), Code::kInvalidInput, "input 0 (input_0): expected float32 [2,2], found float32 [2,3]");
+  TensorView odd = view_of(x, {2, 2});
+  odd.dtype = static_cast<DType>(200);
+  EXPECT_ERROR(loaded.method->set_input(0, odd), Code::kInvalidInput, "found dtype number 200, which is none [2,2]");
+  odd = view_of(x, {2, 2});
+  odd.rank = kMaxRank + 1;
+  EXPECT_ERROR(loaded.method->set_input(0, odd), Code::kInvalidInput, "found float32 of rank 17");
+  odd = view_of(x, {2, 2});
+  odd.stride_array[0] = -2;
+  EXPECT_ERROR(loaded.method->set_input(0, odd), Code::kInvalidInput, "expected strides of 0 and more, found [-2,1]");
   EXPECT_ERROR(loaded.method->set_input(0, view_of(x, {4})), Code::kInvalidInput, "found float32 [4]");
   TensorView ints = view_of(x, {2, 2});
   ints.dtype = DType::kInt32;

@@ -63,6 +63,14 @@ def test_raw_inputs_of_several_kinds(pteron, sample, tmp_path):
     assert done.returncode == 5 and "raw bytes, found 3" in done.stderr
 
 
+def test_one_raw_input_of_the_wrong_length_is_told_its_length(pteron, sample, tmp_path):
+    program = tmp_path / "p.pte"
+    assert pteron("compile", sample / "cumsum.f32.3" / "model.pt2", "-o", program).returncode == 0
+    (tmp_path / "x.bin").write_bytes(b"\1" * 100)
+    done = pteron("run", program, "--inputs", tmp_path / "x.bin")
+    assert done.returncode == 3 and "raw bytes, found 100" in done.stderr, done.stderr
+
+
 ROWS = [
     ("print", ["--print", "some"], "none, summary or all"),
     ("repeat", ["--repeat", "0"], "at least 1"),

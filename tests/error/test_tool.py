@@ -262,6 +262,12 @@ def test_output_that_is_the_input_is_refused(pteron, sample, tmp_path):
     assert source.read_bytes() == (sample / "mlp_float32" / "model.pt2").read_bytes()
 
 
+def test_longest_name_of_an_output(pteron, sample, tmp_path):
+    program = tmp_path / ("a" * 251 + ".pte")
+    done = pteron("compile", sample / "bug_add_alpha" / "model.pt2", "-o", program)
+    assert done.returncode == 0 and list(tmp_path.iterdir()) == [program], done.stderr
+
+
 def test_failed_compile_keeps_the_old_output(pteron, sample, tmp_path):
     out = tmp_path / "x.pte"
     out.write_text("old")

@@ -47,12 +47,21 @@ def check_segments(path):
             sys.exit(f"{path.name}: GNU_RELRO {begin:#x} to {end:#x} begins outside of what is loaded: {spans}")
 
 
+def check_search_path(path):
+    """Libraries are looked for beside the file and where the system has them, never in the folder that a user happens to be in (an empty entry)."""
+    for entry in re.findall(r"\((?:RUNPATH|RPATH)\) +Library r(?:un)?path: \[(.*)\]", run("readelf", "-dW", path)):
+        if not all(part.startswith("$ORIGIN") for part in entry.split(":")):
+            sys.exit(f"{path}: libraries are searched in '{entry}'")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("build", "source", "cmake", "compiler"):
         parser.add_argument(f"--{name}", required=True)
     args = parser.parse_args()
-    source = pathlib.Path(args.source)
+    source, build = pathlib.Path(args.source), pathlib.Path(args.build)
+    for made in [build / "bin" / "pteron", *sorted(build.glob("**/libpteron*.so"))]:
+        check_search_path(made)
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
         prefix = scratch / "prefix"

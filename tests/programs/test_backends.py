@@ -91,6 +91,25 @@ def test_packed_weights_are_in_memory_once(tmp_path):
     assert peak - tool < 1.5 * said["weight_bytes"], (peak, tool)
 
 
+class ByANumber(nn.Module):
+    """A float that is known at run time goes into a group, a flag too."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(5, 5)
+
+    def forward(self, x, y):
+        largest = y.max().item()
+        return self.linear(x).clamp(-1, largest) * largest, x.clamp(-1, y.max()), x + y.isinf().any().item()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_run_time_floats_enter_a_group(tmp_path, backend):
+    torch.manual_seed(0)
+    calls = [(torch.randn(3, 5), torch.randn(3, 5)) for _ in range(3)] + [(torch.randn(3, 5), torch.full((3, 5), torch.inf))]
+    check_calls(ByANumber(), calls, tmp_path, "--backend", backend)
+
+
 def test_backends_report_their_memory(tmp_path):
     program, said = compile_model(nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512)), (torch.randn(64, 512),), tmp_path)
     weights, values = 2 * 512 * 512 * 4, 64 * 512 * 4
