@@ -84,6 +84,8 @@ TEST(Facade, WrongSettingsAreNamed) {
   settings = settings_for("mlp_float32");
   settings.backends = {"cpu", "abacus"};
   expect_refused(settings, Code::kUnsupported, "backend 'abacus' does not exist; there are 'portable', 'cpu'");
+  settings.backends = {"portable", "cpu"};
+  expect_refused(settings, Code::kInvalidInput, "'portable' leaves nothing for backend 'cpu'");
   settings.backends = {"cpu"};
   settings.profile = CompileProfile::kExecutorch;
   expect_refused(settings, Code::kInvalidInput, "official runtime");

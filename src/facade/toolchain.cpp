@@ -51,7 +51,10 @@ Result<std::vector<const backends::Backend*>> Toolchain::backends(const std::vec
   std::vector<const backends::Backend*> out;
   for (const std::string& name : names) {
     if (std::count(names.begin(), names.end(), name) > 1) return Status(Code::kInvalidInput, str_cat("backend '", name, "' is named twice"));
-    if (name == "portable") continue;
+    if (name == "portable") {  // takes all that is left
+      if (&name != &names.back()) return Status(Code::kInvalidInput, str_cat("'portable' leaves nothing for backend '", names.back(), "': expected it last"));
+      continue;
+    }
     const auto found = std::find_if(backends_.begin(), backends_.end(), [&](const auto& backend) { return backend->name() == name; });
     if (found == backends_.end()) {
       std::string known = "'portable'";

@@ -25,7 +25,7 @@ constexpr Option kCompileOptions[] = {
     {"constant", "", OptionKind::kList, "NAME=VALUE", "a method without inputs that gives back a number, true, false, text, or a list of ints (1,2,3)"},
     {"share-state", "", OptionKind::kList, "NAME", "a buffer that is the same memory in all methods that have it; else every method has its own"},
     {"kernels", "", OptionKind::kList, "LIBRARY", "a shared library with own operators (pteron/ops.h)"},
-    {"backend", "", OptionKind::kList, "NAME[,NAME]", "backends in order of preference, default cpu; 'portable' keeps everything on the portable kernels"},
+    {"backend", "", OptionKind::kList, "NAME[,NAME]", "backends in order of preference, default cpu; 'portable', alone or last, is the portable kernels, which run what is left"},
     {"precision", "", OptionKind::kValue, "NAME", "float32 (default), or bf16: weights and operands of linear layers and dense convolutions in bfloat16, all else in float32"},
     {"allow-random", "", OptionKind::kFlag, "", "compile operators that draw random numbers; their numbers differ from PyTorch's (run --seed)"},
     {"strict", "", OptionKind::kFlag, "", "refuse a program of which some node stays outside the backends"},
