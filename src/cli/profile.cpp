@@ -43,6 +43,9 @@ double depth_of(std::string_view kernel, std::span<Value* const> args) {
   if (std::ranges::find(kConvolutions, kernel) != std::end(kConvolutions) && args.size() > 1 && args[1]->tag == Tag::kTensor && args[1]->tensor.rank() > 0) {
     return elements(*args[1]) / std::max(1.0, static_cast<double>(args[1]->tensor.size(0)));
   }
+  if (kernel == "pteron_cpu::gated_conv2d.out" && args.size() > 1 && args[1]->tag == Tag::kTensor && args[1]->tensor.rank() > 1) {
+    return static_cast<double>(args[1]->tensor.size(1));
+  }
   if ((kernel.starts_with("aten::scaled_dot_product_attention") || kernel == "pteron_cpu::attention.out") && args.size() > 1 && args[1]->tag == Tag::kTensor) {
     const runtime::Tensor& key = args[1]->tensor;
     return key.rank() < 2 ? 0 : 2 * static_cast<double>(key.size(key.rank() - 2));

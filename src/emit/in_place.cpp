@@ -1,8 +1,9 @@
 // Where a result may be computed in memory that already has a name: a state or loop carry whose old value nobody reads any more, the slot
-// that a branch or an iteration ends in, or argument 0 of an operator that may overwrite it. Everything here only decides; calls are made
-// in method_emitter.cpp.
+// that a branch or an iteration ends in, argument 0 of an operator that may overwrite it, or the concatenation that it becomes part of.
+// Everything here only decides; calls are made in method_emitter.cpp.
 #include <algorithm>
 #include <functional>
+#include <numeric>
 
 #include "emit/method_emitter.h"
 #include "ir/op.h"
@@ -39,6 +40,35 @@ bool is_one_to_one(const ViewLayout& layout) {
   return true;
 }
 
+constexpr std::string_view kAnyStrides[] = {
+#define ANY_STRIDES(name) name,
+#include "emit/any_strides.inc"
+#undef ANY_STRIDES
+};
+bool has_any_strides(const ir::Op& op) { return std::ranges::find(kAnyStrides, op.name) != std::end(kAnyStrides); }
+
+/// The value that `part` shows with its dims in another order, and for every dim of that value the one of `part`. Invalid if it is no such view.
+ValueId turned_value(const ir::Graph& graph, ValueId part, std::vector<size_t>* dims) {
+  if (!part.valid() || !graph[part].producer.valid()) return {};
+  const ir::Node& node = graph[graph[part].producer];
+  const auto* base = node.op->is_view() && node.outputs.size() == 1 && !node.args.empty() ? std::get_if<ValueId>(&node.args[0]) : nullptr;
+  if (base == nullptr || !base->valid()) return {};
+  const TensorType& from = graph[*base].type;
+  if (!from.is_static() || from.dtype != graph[part].type.dtype || from.sizes.size() != graph[part].type.sizes.size()) return {};
+  // Strides by which every dim is known again.
+  ViewLayout probe{from.sizes, {}, 0}, shown;
+  for (size_t d = 0; d < from.sizes.size(); ++d) probe.strides.push_back(Expr(int64_t{1} << (20 + 2 * d)));
+  if (!node.op->def.view(ir::NodeView(graph, *node.op, node.args), probe, 0, &shown) || !(shown.offset == Expr(0))) return {};
+  dims->assign(from.sizes.size(), from.sizes.size());
+  for (size_t d = 0; d < from.sizes.size(); ++d) {
+    const auto at = std::ranges::find(shown.strides, probe.strides[d]);
+    if (at == shown.strides.end()) return {};
+    (*dims)[d] = static_cast<size_t>(at - shown.strides.begin());
+    if (!(shown.sizes[(*dims)[d]] == from.sizes[d])) return {};
+  }
+  return *base;
+}
+
 bool same_layout(const ViewLayout& a, const ViewLayout& b) {
   if (a.sizes != b.sizes || !(a.offset == b.offset)) return false;
   for (size_t d = 0; d < a.sizes.size(); ++d) {
@@ -69,6 +99,96 @@ void MethodEmitter::enter_frame(const ir::Graph& graph) {
   for (const ir::State& state : graph.states) result(state.result);
   for (const ir::InputMutation& mutation : graph.input_mutations) result(mutation.result);
   frames_.push_back(std::move(frame));
+  if (options_.is_payload) find_joins(graph);
+}
+
+bool MethodEmitter::takes_any_strides(const ir::Graph& graph, ValueId id) const {
+  const Frame& frame = frames_.back();
+  const auto uses = frame.uses.find(id.index);
+  if (uses == frame.uses.end()) return true;
+  return std::ranges::all_of(uses->second, [&](uint32_t use) {
+    if (use >= graph.order.size()) return false;  // results of the graph are memory of their own
+    const ir::Node& user = graph[graph.order[use]];
+    if (!user.op->is_view() && !user.op->has(ir::kAlias)) return has_any_strides(*user.op);
+    return std::ranges::all_of(user.outputs, [&](ValueId view) { return takes_any_strides(graph, view); });
+  });
+}
+
+bool MethodEmitter::may_join(const ir::Graph& graph, ValueId made, const Join& join) const {
+  if (!made.valid() || graph[made].kind != ir::ValueKind::kTensor || !graph[made].producer.valid()) return false;
+  const TensorType &type = graph[made].type, &whole = graph[join.whole].type;
+  if (type.dtype != whole.dtype || !type.is_static() || type.sizes.size() != whole.sizes.size()) return false;
+  // A view with a kernel may turn out to be a copy; otherwise it stays where it is.
+  const ir::Node& node = graph[graph[made].producer];
+  if (node.op->kernel.empty() || node.op->has(ir::kAlias) || node.op->has(ir::kRegion) || node.outputs.size() != 1) return false;
+  if (node.op->schema.returns.size() != 1 || node.op->schema.returns[0].type.list) return false;
+  const auto uses = frames_.back().uses.find(made.index);
+  if (uses == frames_.back().uses.end() || uses->second.back() >= graph.order.size()) return false;
+  bool has_gaps = false;  // dims outside of the joined one
+  for (size_t d = 0; d < whole.sizes.size(); ++d) has_gaps = has_gaps || (whole.sizes[d].value() != 1 && whole.strides[d].value() > whole.strides[join.dim].value());
+  return !has_gaps || (has_any_strides(*node.op) && takes_any_strides(graph, made));
+}
+
+void MethodEmitter::find_joins(const ir::Graph& graph) {
+  Frame& frame = frames_.back();
+  for (const ir::NodeId id : graph.order) {
+    const ir::Node& node = graph[id];
+    if (node.op->name != "aten::cat" || node.outputs.size() != 1) continue;
+    const ir::NodeView view(graph, *node.op, node.args);
+    const TensorType& whole = graph[node.outputs[0]].type;
+    const bool is_known = whole.is_static() && whole.strides.size() == whole.sizes.size() && std::ranges::all_of(whole.strides, [](Expr e) { return e.is_const(); });
+    if (!is_known || !view.expr("dim").is_const()) continue;
+    const auto rank = static_cast<int64_t>(whole.sizes.size());
+    const int64_t dim = view.integer("dim") < 0 ? view.integer("dim") + rank : view.integer("dim");
+    if (dim < 0 || dim >= rank) continue;
+    std::vector<size_t> own(whole.sizes.size());
+    std::iota(own.begin(), own.end(), size_t{0});
+    Join join{node.outputs[0], static_cast<size_t>(dim), 0, own};
+    for (const ValueId part : view.values("tensors")) {
+      const TensorType& type = graph[part].type;
+      if (type.sizes.size() != whole.sizes.size()) continue;  // an empty list of rank 1
+      ValueId made = part;
+      join.dims = own;
+      if (const ValueId turned = turned_value(graph, part, &join.dims); turned.valid()) {
+        made = turned;
+      } else {
+        join.dims = own;
+      }
+      if (may_join(graph, made, join)) frame.joins.try_emplace(made.index, join);
+      join.start = join.start + type.sizes[join.dim];
+    }
+  }
+}
+
+Result<Placement> MethodEmitter::join_memory(const ir::Graph& graph, ValueId whole) {
+  const auto found = frames_.back().joined.find(whole.index);
+  if (found != frames_.back().joined.end()) return found->second;
+  PTERON_ASSIGN(std::optional<Placement> place, place_in_join(graph, whole));
+  if (!place) {
+    PTERON_ASSIGN(place, new_planned(graph[whole].type, "its result"));
+  }
+  frames_.back().joined.emplace(whole.index, *place);
+  return *std::move(place);
+}
+
+Result<std::optional<Placement>> MethodEmitter::place_in_join(const ir::Graph& graph, ValueId part) {
+  Frame& frame = frames_.back();
+  const auto own = frame.joined.find(part.index);
+  if (own != frame.joined.end()) return std::optional(own->second);
+  const auto found = frame.joins.find(part.index);
+  if (found == frame.joins.end()) return std::optional<Placement>();
+  const Join join = found->second;
+  if (frame.wanted.contains(part.index) || frame.wanted.contains(join.whole.index)) return std::optional<Placement>();
+  PTERON_ASSIGN(const Placement whole, join_memory(graph, join.whole));
+  ViewLayout layout{graph[part].type.sizes, {}, whole.layout.offset + join.start * whole.layout.strides[join.dim]};
+  for (const size_t d : join.dims) layout.strides.push_back(whole.layout.strides[d]);
+  // Memory with planned parts would not be the caller's, as that of a payload's results is.
+  ValueId outermost = join.whole;
+  for (auto next = frame.joins.find(outermost.index); next != frame.joins.end(); next = frame.joins.find(outermost.index)) outermost = next->second.whole;
+  const bool is_result = frame.uses.contains(outermost.index) && frame.uses.at(outermost.index).back() >= graph.order.size();
+  PTERON_ASSIGN(const std::optional<int32_t> value, view_value(whole, layout, graph[part].type, !is_result));
+  if (!value) return std::optional<Placement>();
+  return std::optional(Placement{whole.root, std::move(layout), *value});
 }
 
 void MethodEmitter::bind(ValueId id, Placement place) {
@@ -142,6 +262,26 @@ bool MethodEmitter::is_dead_after(const ir::Graph& graph, uint32_t root, ValueId
     fresh.emplace(node.outputs[0].index, place->second.layout);
   }
   return true;
+}
+
+std::optional<Placement> MethodEmitter::joined_already(const ir::Graph& graph, const ir::Node& node) const {
+  const Frame& frame = frames_.back();
+  const auto whole = node.outputs.empty() ? frame.joined.end() : frame.joined.find(node.outputs[0].index);
+  const auto* parts = node.args.empty() ? nullptr : std::get_if<std::vector<ValueId>>(&node.args[0]);
+  if (whole == frame.joined.end() || parts == nullptr) return std::nullopt;
+  const Placement& place = whole->second;
+  const auto rank = static_cast<int64_t>(place.layout.sizes.size());
+  const int64_t dim = ir::NodeView(graph, *node.op, node.args).integer("dim");
+  const auto d = static_cast<size_t>(dim < 0 ? dim + rank : dim);
+  Expr start = 0;
+  for (const ValueId part : *parts) {
+    const auto at = scopes_.back().find(part.index);
+    if (at == scopes_.back().end() || at->second.root != place.root) return std::nullopt;
+    const ViewLayout wanted{graph[part].type.sizes, place.layout.strides, place.layout.offset + start * place.layout.strides[d]};
+    if (wanted.sizes.size() != wanted.strides.size() || !same_layout(at->second.layout, wanted)) return std::nullopt;
+    start = start + wanted.sizes[d];
+  }
+  return place;
 }
 
 bool MethodEmitter::reads_root(const ir::Graph& graph, const ir::Node& node, uint32_t root, size_t first_arg) const {

@@ -362,7 +362,7 @@ Status MethodEmitter::emit_node(const ir::Graph& graph, const ir::Node& node) {
   return emit_call(graph, node);
 }
 
-Result<std::optional<int32_t>> MethodEmitter::view_value(const Placement& base, const ViewLayout& layout, const TensorType& type) {
+Result<std::optional<int32_t>> MethodEmitter::view_value(const Placement& base, const ViewLayout& layout, const TensorType& type, bool may_alias) {
   const Root& root = roots_[base.root];
   TensorType actual{type.dtype, layout.sizes, layout.strides, type.device};
   const std::vector<uint8_t> order = dim_order_of(actual);
@@ -375,7 +375,7 @@ Result<std::optional<int32_t>> MethodEmitter::view_value(const Placement& base, 
                        return true;
                      }();
   const bool row_major = std::is_sorted(order.begin(), order.end());
-  if (dense && layout.offset.is_const() && actual.is_static() && root.planned && (row_major || options_.profile == Profile::kPteron)) {
+  if (may_alias && dense && layout.offset.is_const() && actual.is_static() && root.planned && (row_major || options_.profile == Profile::kPteron)) {
     format::TensorSpec spec;
     spec.dtype = type.dtype;
     for (const Expr& size : layout.sizes) spec.sizes.push_back(size.value());
@@ -487,6 +487,14 @@ Status MethodEmitter::emit_call(const ir::Graph& graph, const ir::Node& node) {
     bind(node.outputs[0], *std::move(place));
     return ok_status();
   }
+  if (std::optional<Placement> place = joined_already(graph, node)) {
+    bind(node.outputs[0], *std::move(place));
+    return ok_status();
+  }
+  std::optional<Placement> joined;  // before the arguments: it may need an instruction of its own
+  if (node.outputs.size() == 1) {
+    PTERON_ASSIGN(joined, place_in_join(graph, node.outputs[0]));
+  }
   PTERON_ASSIGN(std::vector<int32_t> args, call_args(graph, node));
   // Arguments with sizes computed at run time put instructions before the call: every tensor lives until the call itself.
   for (const Arg& arg : node.args) {
@@ -496,7 +504,7 @@ Status MethodEmitter::emit_call(const ir::Graph& graph, const ir::Node& node) {
                        }));
   }
   const bool list_result = node.op->schema.returns.size() == 1 && node.op->schema.returns[0].type.list;
-  const std::optional<Placement> in_argument = place_in_argument(graph, node);
+  const std::optional<Placement> in_argument = joined ? joined : place_in_argument(graph, node);
   // Outs are made while the call is the next instruction; arguments were touched at this position, so they do not share memory with outs.
   std::vector<int32_t> outs;
   for (const ValueId id : node.outputs) {

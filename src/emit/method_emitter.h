@@ -131,11 +131,20 @@ class MethodEmitter {
   void leave_region();
 
   // Results in memory that has a name already (in_place.cpp).
+  /// A value's place in the concatenation that it is part of.
+  struct Join {
+    ir::ValueId whole;
+    size_t dim = 0;                ///< of the concatenation
+    ir::Expr start = 0;
+    std::vector<size_t> dims = {}; ///< of the concatenation, for every dim of the value
+  };
   /// What is known about the graph that is being emitted.
   struct Frame {
     std::unordered_map<uint32_t, std::vector<uint32_t>> uses;      // ValueId -> positions in `order`, ascending; its size for results
     std::unordered_map<uint32_t, std::vector<ir::ValueId>> members;    // root -> values that were placed in it
     std::unordered_map<uint32_t, Placement> wanted;                // ValueId -> where the graph's result must end
+    std::unordered_map<uint32_t, Join> joins;                      // ValueId of a part -> where its producer writes it
+    std::unordered_map<uint32_t, Placement> joined;                // ValueId of a concatenation -> its memory, once a part of it is made
     std::set<uint32_t> owned;                                      // roots of carries: older than the frame and its own all the same
     uint32_t first_root = 0;                                       // roots made before belong to outer graphs
     uint32_t position = 0;                                         // of the current node in `order`
@@ -157,6 +166,18 @@ class MethodEmitter {
   std::optional<Placement> place_in_target(const ir::Graph& graph, const ir::Node& node, ir::ValueId out) const;
   /// The parent's place, if a scatter's source is that part of it already.
   std::optional<Placement> scattered_already(const ir::Graph& graph, const ir::Node& node) const;
+  /// Finds what aten::cat joins and its producers can write in place. Payloads only.
+  void find_joins(const ir::Graph& graph);
+  /// True if `made` can be computed in the place that `join` gives it.
+  bool may_join(const ir::Graph& graph, ir::ValueId made, const Join& join) const;
+  /// True if everything that reads the value, or views of it, is in any_strides.inc.
+  bool takes_any_strides(const ir::Graph& graph, ir::ValueId id) const;
+  /// The memory of a concatenation, made when its first part is.
+  Result<Placement> join_memory(const ir::Graph& graph, ir::ValueId whole);
+  /// The place of a concatenation whose parts are all there already.
+  std::optional<Placement> joined_already(const ir::Graph& graph, const ir::Node& node) const;
+  /// Where a part of a concatenation, or a concatenation with such parts, is to be written; nothing for other values.
+  Result<std::optional<Placement>> place_in_join(const ir::Graph& graph, ir::ValueId part);
   /// The current graph's result should end at `target`.
   void want(const ir::Arg& result, const Placement& target);
 
@@ -169,9 +190,9 @@ class MethodEmitter {
   bool is_external(const ir::Constant& constant) const;
   Result<Placement> place_constant(ir::ConstantId id);
   Placement whole(uint32_t root, int32_t value, const ir::TensorType& type, const std::vector<uint8_t>& dim_order);
-  /// A value index for `layout` in the root of `base`: an alias with a shifted offset, or a view_strided call. Nothing if the profile
-  /// cannot express it.
-  Result<std::optional<int32_t>> view_value(const Placement& base, const ir::ViewLayout& layout, const ir::TensorType& type);
+  /// A value index for `layout` in the root of `base`: an alias with a shifted offset (if that may be), or a view_strided call. Nothing if the
+  /// profile cannot express it.
+  Result<std::optional<int32_t>> view_value(const Placement& base, const ir::ViewLayout& layout, const ir::TensorType& type, bool may_alias = true);
   void touch(uint32_t root);
   Result<Placement> clone_of(const Placement& from, const ir::TensorType& type);
 

@@ -147,6 +147,43 @@ def test_sums_behind_chains(pteron, tmp_path):
             torch.testing.assert_close(a, b, rtol=2e-5, atol=2e-5)
 
 
+class Squeezed(torch.nn.Module):
+    """Squeeze and excitation before a 1x1 convolution; the second product is read twice, the third has one factor for all channels."""
+
+    def __init__(self):
+        super().__init__()
+        conv = torch.nn.Conv2d
+        self.wide, self.less, self.more, self.back = conv(8, 24, 3, padding=1), conv(24, 6, 1), conv(6, 24, 1), conv(24, 8, 1)
+
+    def squeeze(self, y):
+        return torch.sigmoid(self.more(F.silu(self.less(F.adaptive_avg_pool2d(y, 1)))))
+
+    def forward(self, x):
+        y = F.silu(self.wide(x))
+        first = x + self.back(self.squeeze(y) * y)
+        twice = y * self.squeeze(y).flip(1)
+        return first, self.back(twice) + twice.sum(), self.back(y * y.mean((1, 2, 3), keepdim=True)), F.hardswish(self.back(y * self.squeeze(y.mean((2, 3), keepdim=True))))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_gates_before_convolutions(pteron, tmp_path, backend):
+    torch.manual_seed(2)
+    n, h = torch.export.Dim("n", min=1, max=4), torch.export.Dim("h", min=2, max=20)
+    inputs = lambda count, height: (torch.randn(count, 8, height, 9),)  # noqa: E731
+    model = Squeezed().eval()
+    export(model, inputs(2, 7), tmp_path / "m.pt2", dynamic_shapes=({0: n, 2: h},))
+    program = compiled(pteron, tmp_path, backend)
+    if backend == "cpu":
+        report = json.loads(pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", "--json").stdout)
+        assert sum(g["kernels"].count("pteron_cpu::gated_conv2d.out") for g in report["groups"]) == 2
+    for count, height in ((2, 7), (1, 20), (4, 2)):
+        given = inputs(count, height)
+        with torch.no_grad():
+            want = model(*given)
+        for a, b in zip(run(pteron, tmp_path, program, given), want, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
 class Outside(torch.nn.Module):
     """A node whose result's size depends on data: no backend takes it."""
 

@@ -1,4 +1,5 @@
-// cat and stack: each input is copied (and converted if its dtype differs) into its part of the result.
+// cat and stack: each input is copied (and converted if its dtype differs) into its part of the result. Inputs of cat that lie there already (emit
+// lets their producers write there) are left alone.
 #include "ops/kernels.h"
 #include "ops/view/run.h"
 
@@ -10,6 +11,15 @@ using runtime::KernelContext;
 using runtime::Tag;
 using runtime::Tensor;
 using runtime::TensorList;
+
+/// True if a's elements are b's, in memory too: an input that was computed in its place.
+bool is_there(const TensorView& a, const TensorView& b) {
+  if (a.data != b.data || a.dtype != b.dtype) return false;
+  for (int d = 0; d < a.rank; ++d) {
+    if (a.size(d) != 1 && a.stride(d) != b.stride(d)) return false;
+  }
+  return true;
+}
 
 bool is_skipped(const Tensor& t) { return t.rank() == 1 && t.size(0) == 0; }
 
@@ -41,7 +51,8 @@ Status cat(KernelContext& context, TensorList tensors, int64_t dim, Tensor& out)
     if (is_skipped(t)) continue;
     view::Placed v = view::placed(out.view);
     PTERON_TRY(view::narrow(v, d, start, t.size(d)));
-    PTERON_TRY(copy_tensor(context, t.view, view::view_of(out.view, v)));
+    const TensorView part = view::view_of(out.view, v);
+    if (!is_there(t.view, part)) PTERON_TRY(copy_tensor(context, t.view, part));
     start += t.size(d);
   }
   return ok_status();

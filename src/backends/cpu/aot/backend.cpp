@@ -36,7 +36,8 @@ class CpuBackend final : public backends::Backend {
     PTERON_TRY(passes::dce(group.graph, *context.catalog).status());
     PTERON_TRY(spell_quantized(group.graph, *context.catalog).status());
     PTERON_TRY(plain_convolutions(group.graph, *context.catalog).status());
-    PTERON_TRY(fuse(group.graph, engine_).status());
+    PTERON_TRY(join_parts(group.graph, *context.catalog).status());
+    PTERON_TRY(fuse(group.graph, engine_, !context.bf16).status());
     PTERON_TRY(narrow_products(group.graph, engine_, context.bf16).status());
     PTERON_TRY(fuse_attention(group.graph, engine_, *context.catalog).status());
     PTERON_TRY(fuse_norms(group.graph, engine_).status());

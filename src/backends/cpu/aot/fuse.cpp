@@ -1,5 +1,6 @@
 // Fusion around products and convolutions. One walk: a product becomes the engine's operator; an addition or activation whose only operand
 // from the engine is used nowhere else becomes part of it.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -26,6 +27,7 @@ using ir::ValueId;
 
 constexpr std::string_view kLinear = "pteron_cpu::linear";
 constexpr std::string_view kConv = "pteron_cpu::conv2d";
+constexpr std::string_view kGated = "pteron_cpu::gated_conv2d";
 
 struct Activation {
   std::string name = "none";
@@ -48,7 +50,7 @@ std::optional<Activation> activation_of(const NodeView& node) {
 
 class Fuser {
  public:
-  explicit Fuser(Graph& graph) : graph_(graph), uses_(ir::count_uses(graph)) {}
+  Fuser(Graph& graph, bool gates) : graph_(graph), gates_(gates), uses_(ir::count_uses(graph)) {}
 
   Result<Rewrite> visit(Builder& builder, NodeId id, std::vector<ValueId>& replacements) {
     const Node& node = graph_[id];
@@ -117,17 +119,40 @@ class Fuser {
     const int64_t groups = node.integer("groups");
     const bool depthwise = groups > 1 && w.sizes[1] == 1 && w.sizes[0] == groups;
     if (groups > 1 && !depthwise && (w.sizes[1] < 4 || w.sizes[0] / groups < 4)) return {};  // narrow groups waste whole panels
+    if (const ValueId made = gated(b, node, w); made.valid()) return made;
     return b.op(kConv, {x, weight, optional_arg(bias), std::monostate(), pair_of(node.exprs("stride")), pair_of(node.exprs("padding")), pair_of(node.exprs("dilation")),
                         Expr(groups), std::string("none"), b.floating(-std::numeric_limits<double>::infinity()),
                         b.floating(std::numeric_limits<double>::infinity())});
   }
 
-  /// The engine's node that makes `id`, if nothing else uses it and it has no activation yet.
-  const Node* open_node(ValueId id) const {
+  /// A convolution of 1x1 windows behind a product with one factor for every channel and image (squeeze and excitation).
+  ValueId gated(Builder& b, const NodeView& node, const ir::Constant& w) {
+    const ValueId x = node.value("input");
+    const Node* product = made_by(graph_, x, "aten::mul.Tensor");
+    if (!gates_ || product == nullptr || x.index >= uses_.size() || uses_[x.index] != 1 || w.sizes[2] * w.sizes[3] != 1 || node.integer("groups") != 1) return {};
+    const auto all_are = [&](std::string_view name, int64_t value) { return std::ranges::all_of(node.integers(name), [&](int64_t v) { return v == value; }); };
+    if (!all_are("stride", 1) || !all_are("padding", 0)) return {};
+    const NodeView factors(graph_, *product->op, product->args);
+    if (!factors.is_value("other")) return {};
+    const ValueId left = factors.value("self"), right = factors.value("other");
+    const std::vector<Expr> sizes = graph_[x].type.sizes;
+    constexpr int64_t kLeastPixels = 12;  // fewer are multiplied faster than the weights
+    if (sizes[2].is_const() && sizes[3].is_const() && sizes[2].value() * sizes[3].value() < kLeastPixels) return {};
+    for (const auto& [image, gate] : {std::pair(left, right), std::pair(right, left)}) {
+      const ir::TensorType& type = graph_[gate].type;
+      if (graph_[image].type.sizes != sizes || !is_float(image) || !is_float(gate) || graph_[image].constant.valid() || type.rank() != 4) continue;
+      if (!(type.sizes[0] == sizes[0]) || !(type.sizes[1] == sizes[1]) || !dim_is(type.sizes[2], 1) || !dim_is(type.sizes[3], 1)) continue;
+      return b.op(kGated, {image, gate, node.value("weight"), optional_arg(node.value("bias")), std::monostate(), std::string("none"),
+                           b.floating(-std::numeric_limits<double>::infinity()), b.floating(std::numeric_limits<double>::infinity())});
+    }
+    return {};
+  }
+
+  /// The engine's node that makes `id`, if nothing else uses it.
+  const Node* own_node(ValueId id) const {
     if (!id.valid() || !graph_[id].producer.valid() || id.index >= uses_.size() || uses_[id.index] != 1) return nullptr;
     const Node& node = graph_[graph_[id].producer];
-    if (node.op->name != kLinear && node.op->name != kConv) return nullptr;
-    return NodeView(graph_, *node.op, node.args).text("activation") == "none" ? &node : nullptr;
+    return node.op->name == kLinear || node.op->name == kConv || node.op->name == kGated ? &node : nullptr;
   }
 
   ValueId sum(Builder& b, const NodeView& node, const Node& self) {
@@ -135,7 +160,7 @@ class Fuser {
     const ValueId left = node.value("self"), right = node.value("other");
     const ir::TensorType& type = graph_[self.outputs[0]].type;
     for (const auto& [sum, other] : {std::pair(left, right), std::pair(right, left)}) {
-      const Node* open = open_node(sum);
+      const Node* open = own_node(sum);
       if (open == nullptr || sum == other || graph_[other].type.dtype != DType::kFloat32) continue;
       if (graph_[sum].type.sizes != type.sizes || graph_[other].type.sizes != type.sizes) continue;
       const NodeView view(graph_, *open->op, open->args);
@@ -143,6 +168,8 @@ class Fuser {
       if (open->op->name == kConv && view.integer("groups") > 1) continue;
       std::vector<Arg> args = open->args;
       set_arg(*open, args, "residual", other);
+      const std::string activation(view.text("activation"));
+      if (activation != "none") set_arg(*open, args, "activation", activation + std::string(kThenResidual));
       return b.op(open->op->name, std::move(args));
     }
     return {};
@@ -151,8 +178,8 @@ class Fuser {
   ValueId activated(Builder& b, const NodeView& node) {
     const std::optional<Activation> activation = activation_of(node);
     if (!activation) return {};
-    const Node* open = open_node(node.value("self"));
-    if (open == nullptr) return {};
+    const Node* open = own_node(node.value("self"));
+    if (open == nullptr || NodeView(graph_, *open->op, open->args).text("activation") != "none") return {};
     std::vector<Arg> args = open->args;
     set_arg(*open, args, "activation", activation->name);
     set_arg(*open, args, "low", b.floating(activation->low));
@@ -161,13 +188,14 @@ class Fuser {
   }
 
   Graph& graph_;
+  bool gates_;
   std::vector<uint32_t> uses_;
 };
 
 }  // namespace
 
-Result<bool> fuse(Graph& graph, const ir::Catalog& engine) {
-  Fuser fuser(graph);
+Result<bool> fuse(Graph& graph, const ir::Catalog& engine, bool gates) {
+  Fuser fuser(graph, gates);
   return ir::rewrite(graph, engine, [&](Builder& builder, NodeId id, std::vector<ValueId>& replacements) { return fuser.visit(builder, id, replacements); });
 }
 

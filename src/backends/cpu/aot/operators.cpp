@@ -32,6 +32,16 @@ Status infer_conv2d(InferContext& c) {
   return ok_status();
 }
 
+Status infer_gated(InferContext& c) {
+  const ir::TensorType &x = c.type("x"), &gate = c.type("gate"), &weight = c.type("weight");
+  if (x.rank() != 4 || gate.rank() != 4 || weight.rank() != 4) return Status(Code::kInvalidInput, "pteron_cpu::gated_conv2d: ranks do not fit");
+  ir::TensorType type = ir::contiguous_type(x.dtype, {x.sizes[0], weight.sizes[0], x.sizes[2], x.sizes[3]});
+  const Expr channels = dim_max(type.sizes[1], 1), width = dim_max(type.sizes[3], 1), height = dim_max(type.sizes[2], 1);
+  type.strides = {channels * width * height, 1, channels * width, channels};
+  c.add(std::move(type));
+  return ok_status();
+}
+
 Status infer_linear16(InferContext& c) {
   PTERON_TRY(infer_linear(c));
   c.results.back().type.dtype = c.dtype("dtype", DType::kFloat32);
@@ -112,6 +122,8 @@ constexpr ir::OpDef kRows[] = {
     {.schema = "pteron_cpu::conv2d(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, int[] stride, int[] padding, int[] dilation, int groups, "
                "str activation, float low, float high) -> Tensor",
      .infer = infer_conv2d, .kernel = "pteron_cpu::conv2d.out"},
+    {.schema = "pteron_cpu::gated_conv2d(Tensor x, Tensor gate, Tensor weight, Tensor? bias, Tensor? residual, str activation, float low, float high) -> Tensor",
+     .infer = infer_gated, .kernel = "pteron_cpu::gated_conv2d.out"},
     {.schema = "pteron_cpu::linear16(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, str activation, float low, float high, ScalarType dtype) -> Tensor",
      .infer = infer_linear16, .kernel = "pteron_cpu::linear16.out"},
     {.schema = "pteron_cpu::conv2d16(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, int[] stride, int[] padding, int[] dilation, int groups, "

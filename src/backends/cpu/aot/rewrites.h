@@ -20,9 +20,12 @@ Result<bool> spell_quantized(ir::Graph& graph, const ir::Catalog& catalog);
 /// Convolutions of lines become ones of images, transposed ones whose windows do not overlap become products; fuse() takes it from there.
 Result<bool> plain_convolutions(ir::Graph& graph, const ir::Catalog& catalog);
 
+/// Neighbouring parts of one tensor that aten::cat joins are that tensor.
+Result<bool> join_parts(ir::Graph& graph, const ir::Catalog& catalog);
+
 /// Products and convolutions with constant float32 weights become the engine's operators, with bias, a residual that is added to the sum, and
-/// the activation behind it. `engine` holds operators().
-Result<bool> fuse(ir::Graph& graph, const ir::Catalog& engine);
+/// the activation behind it; with `gates`, 1x1 convolutions have the product before them inside. `engine` holds operators().
+Result<bool> fuse(ir::Graph& graph, const ir::Catalog& engine, bool gates);
 
 /// Products and convolutions with constant bfloat16 weights become the engine's operators; with `float_too`, those that fuse() made as well, with
 /// operands rounded to bfloat16.

@@ -1,4 +1,5 @@
-// pteron_cpu::conv2d: convolution with constant weights over channels-last images, plus bias (and residual), then an activation. Dense and
+// pteron_cpu::conv2d: convolution with constant weights over channels-last images, plus bias (and residual), then an activation;
+// pteron_cpu::gated_conv2d: one of 1x1 windows, whose input's channels are multiplied by a gate first. Dense and
 // grouped ones are products over a padded copy of one image (rows of the product are windows of it, nothing is unfolded), 3x3 ones of
 // stride 1 Winograd's products (winograd.cpp); depthwise ones are sums of shifted pixels.
 #include <algorithm>
@@ -59,6 +60,22 @@ Status read_conv(std::span<Value* const> args, Conv* conv) {
   return ok_status();
 }
 
+// x, gate, weight, bias, residual, activation, low, high, out
+enum GatedPosition : size_t { kGatedGate = 1, kGatedWeight, kGatedBias, kGatedResidual, kGatedActivation, kGatedLow, kGatedHigh, kGatedOut };
+
+Status read_gated(std::span<Value* const> args, Conv* conv) {
+  const Tensor& w = args[kGatedWeight]->tensor;
+  if (!w.read_only || w.rank() != 4 || w.dtype() != DType::kFloat32 || w.numel() == 0 || w.size(2) != 1 || w.size(3) != 1) {
+    return Status(Code::kInvalidFile, str_cat("gated_conv2d: the weight must be a float32 constant [o, c, 1, 1], found ", dtype_name(w.dtype()), " ", shape_text(w.sizes())));
+  }
+  conv->channels = w.size(1);
+  conv->out_channels = w.size(0);
+  for (int d = 0; d < 2; ++d) conv->kernel[d] = conv->stride[d] = conv->dilation[d] = 1;
+  PTERON_TRY(check_bias("gated_conv2d", runtime::Unpack<const Tensor*>::get(*args[kGatedBias]), w.size(0)));
+  PTERON_ASSIGN(conv->epilogue, epilogue_of(args[kGatedActivation]->string, runtime::Unpack<double>::get(*args[kGatedLow]), runtime::Unpack<double>::get(*args[kGatedHigh])));
+  return ok_status();
+}
+
 Result<std::shared_ptr<const KernelState>> pack_depthwise(const Tensor& w, const Tensor* bias) {
   auto made = std::make_shared<DepthwiseWeights>();
   const int64_t channels = w.size(0), taps = w.size(2) * w.size(3);
@@ -114,13 +131,9 @@ bool takes_winograd(const Conv& conv, const Tensor& x) {
   return winograd_pays(x.size(0), conv.out_size(0, x.size(2)), conv.out_size(1, x.size(3)), conv.channels, conv.out_channels);
 }
 
-Result<std::shared_ptr<const KernelState>> prepare(const KernelLoad& load, std::span<Value* const> args) {
-  auto conv = std::make_shared<Conv>();
-  PTERON_TRY(read_conv(args, conv.get()));
+/// Packed weights of what is read already.
+Status pack(const KernelLoad& load, const Tensor& w, const Tensor* bias, Conv* conv) {
   PTERON_ASSIGN(conv->work, WorkBuffers::shared(*load.cache));
-  const Tensor& w = args[kWeight]->tensor;
-  const Tensor* bias = runtime::Unpack<const Tensor*>::get(*args[kBias]);
-  conv->winograd = takes_winograd(*conv, args[kX]->tensor);
   const int64_t count = conv->depthwise ? 1 : conv->groups;
   for (int64_t g = 0; g < count; ++g) {
     const std::string key = str_cat(conv->winograd ? "winograd/" : "conv2d/", reinterpret_cast<uintptr_t>(w.view.data), "/", shape_text(w.sizes()), "/", shape_text(w.strides()), "/",
@@ -131,6 +144,21 @@ Result<std::shared_ptr<const KernelState>> prepare(const KernelLoad& load, std::
     }));
     conv->weights.push_back(std::move(packed));
   }
+  return ok_status();
+}
+
+Result<std::shared_ptr<const KernelState>> prepare(const KernelLoad& load, std::span<Value* const> args) {
+  auto conv = std::make_shared<Conv>();
+  PTERON_TRY(read_conv(args, conv.get()));
+  conv->winograd = takes_winograd(*conv, args[kX]->tensor);
+  PTERON_TRY(pack(load, args[kWeight]->tensor, runtime::Unpack<const Tensor*>::get(*args[kBias]), conv.get()));
+  return std::shared_ptr<const KernelState>(std::move(conv));
+}
+
+Result<std::shared_ptr<const KernelState>> prepare_gated(const KernelLoad& load, std::span<Value* const> args) {
+  auto conv = std::make_shared<Conv>();
+  PTERON_TRY(read_gated(args, conv.get()));
+  PTERON_TRY(pack(load, args[kGatedWeight]->tensor, runtime::Unpack<const Tensor*>::get(*args[kGatedBias]), conv.get()));
   return std::shared_ptr<const KernelState>(std::move(conv));
 }
 
@@ -188,8 +216,10 @@ void windows_of(const void* context, int64_t first, int64_t count, const float**
 }
 
 struct Target {
-  float* y = nullptr;                ///< dense channels-last
-  const float* residual = nullptr;   ///< the same layout, or null
+  float* y = nullptr;                ///< channels-last, pixels at even distances
+  const float* residual = nullptr;   ///< the same, or null
+  int64_t pixel = 0, residual_pixel = 0;  ///< elements from one pixel to the next
+  const float* gate = nullptr;            ///< factors of the input's channels, or null
   int64_t height = 0, width = 0;
 };
 
@@ -210,7 +240,9 @@ void run_dense(KernelContext& context, const Conv& conv, const Images& images, i
   }
   p.steps = steps;
   p.rows = count * target.height * target.width;
-  p.c_row = p.residual_row = conv.out_channels;
+  p.c_row = target.pixel;
+  p.residual_row = target.residual_pixel;
+  p.scale = target.gate;
   p.epilogue = conv.epilogue;
   p.work = static_cast<const WorkBuffers*>(conv.work.get());
   p.rows_of = windows_of;
@@ -250,9 +282,10 @@ void run_depthwise_blocks(KernelContext& context, const Conv& conv, DepthwiseFn 
       block.weights = taps + first * conv.kernel[1] * conv.channels;
       block.bias = reinterpret_cast<const float*>(weights.bias.data());
       block.channels = conv.channels;
+      block.out_pixel = target.pixel;
       block.low = conv.epilogue.low;
       block.high = conv.epilogue.high;
-      float* const out_row = target.y + i * target.width * conv.channels;
+      float* const out_row = target.y + i * target.width * target.pixel;
       const float* const image = images.data + n * images.batch + (y * conv.stride[0] - conv.padding[0] + first * conv.dilation[0]) * images.row;
       for (int64_t x = 0; x < target.width; x += kDepthwisePixels) {
         const int64_t from = x * conv.stride[1] - conv.padding[1];
@@ -260,11 +293,11 @@ void run_depthwise_blocks(KernelContext& context, const Conv& conv, DepthwiseFn 
           const float* row = image + r * conv.dilation[0] * images.row;
           for (int64_t k = 0; k < columns; ++k) pointers[r * columns + k] = from + k >= 0 && from + k < width ? row + (from + k) * images.pixel : zeros;
         }
-        block.out = out_row + x * conv.channels;
+        block.out = out_row + x * target.pixel;
         block.pixels = std::min<int64_t>(kDepthwisePixels, target.width - x);
         fn(block);
       }
-      conv.epilogue.apply(out_row, 0, 1, target.width * conv.channels);
+      conv.epilogue.apply(out_row, target.pixel, target.width, conv.channels);
     }
   };
   const int64_t row_work = std::max<int64_t>(target.width * conv.channels * conv.kernel[0] * conv.kernel[1], 1);
@@ -299,9 +332,10 @@ void run_depthwise(KernelContext& context, const Conv& conv, const Images& image
       run.weight_offsets = weight_offsets;
       run.bias = reinterpret_cast<const float*>(weights.bias.data());
       run.channels = conv.channels;
+      run.out_pixel = target.pixel;
       run.low = conv.epilogue.low;
       run.high = conv.epilogue.high;
-      float* out_row = target.y + i * target.width * conv.channels;
+      float* out_row = target.y + i * target.width * target.pixel;
       const float* image = images.data + n * images.batch;
       const auto pixels = [&](int64_t x, int64_t past) {
         int64_t x_first, x_last;
@@ -316,7 +350,7 @@ void run_depthwise(KernelContext& context, const Conv& conv, const Images& image
         const int64_t in_y = y * conv.stride[0] - conv.padding[0] + y_first * conv.dilation[0];
         const int64_t in_x = x * conv.stride[1] - conv.padding[1] + x_first * conv.dilation[1];
         run.x = run.taps > 0 ? image + in_y * images.row + in_x * images.pixel : image;
-        run.out = out_row + x * conv.channels;
+        run.out = out_row + x * target.pixel;
         run.pixels = past - x;
         tile_set().depthwise(run);
       };
@@ -325,7 +359,7 @@ void run_depthwise(KernelContext& context, const Conv& conv, const Images& image
         pixels(x, past);
         x = past;
       }
-      conv.epilogue.apply(out_row, 0, 1, target.width * conv.channels);
+      conv.epilogue.apply(out_row, target.pixel, target.width, conv.channels);
     }
   };
   const int64_t row_work = std::max<int64_t>(target.width * conv.channels * conv.kernel[0] * conv.kernel[1], 1);
@@ -346,6 +380,8 @@ Status run_winograd(KernelContext& context, const Conv& conv, const Images& imag
   std::copy(conv.padding, conv.padding + 2, c.padding);
   c.y = target.y;
   c.residual = target.residual;
+  c.out_pixel = target.pixel;
+  c.residual_pixel = target.residual_pixel;
   c.out_height = target.height;
   c.out_width = target.width;
   c.out_channels = conv.out_channels;
@@ -376,8 +412,15 @@ size_t workspace(std::span<Value* const> args) {
   return bytes;
 }
 
-Status conv2d_out(KernelContext& context, const Tensor& x, const Tensor&, const Tensor*, const Tensor* residual, IntList, IntList, IntList, int64_t,
-                  std::string_view, double, double, Tensor& out) {
+size_t gated_workspace(std::span<Value* const> args) {
+  Conv conv;
+  const Tensor &x = args[kX]->tensor, &gate = args[kGatedGate]->tensor, &out = args[kGatedOut]->tensor;
+  if (x.rank() != 4 || out.rank() != 4 || !read_gated(args, &conv).ok()) return 0;
+  return float_bytes(conv.padded_elements(x)) + 2 * float_bytes(out.numel()) + float_bytes(gate.numel());
+}
+
+/// The convolution of x, its channels multiplied by `gate` if there is one: one number for every channel and image, image by image.
+Status run_conv(KernelContext& context, const Tensor& x, const float* gate, const Tensor* residual, Tensor& out) {
   const Conv& conv = *static_cast<const Conv*>(context.state);
   if (x.rank() != 4 || x.dtype() != DType::kFloat32 || out.rank() != 4 || out.dtype() != DType::kFloat32 || x.size(1) != conv.channels) {
     return Status(Code::kInvalidInput, str_cat("conv2d: input ", dtype_name(x.dtype()), " ", shape_text(x.sizes()), ", expected float32 [n, ", conv.channels, ", h, w]"));
@@ -392,39 +435,66 @@ Status conv2d_out(KernelContext& context, const Tensor& x, const Tensor&, const 
   if (out.numel() == 0) return ok_status();
   float* const padded = reinterpret_cast<float*>(context.scratch.data());
   float* const made = reinterpret_cast<float*>(context.scratch.data() + float_bytes(conv.padded_elements(x)));
-  const bool direct = is_dense_channels_last(out);
+  const bool direct = pixel_stride(out, &target.pixel);
   target.y = direct ? out.as<float>() : made;
+  if (!direct) target.pixel = conv.out_channels;
   if (residual != nullptr) {
     target.residual = residual->as<float>();
-    if (!std::ranges::equal(residual->sizes(), std::span<const int64_t>(sizes)) || !is_dense_channels_last(*residual)) {
+    if (!std::ranges::equal(residual->sizes(), std::span<const int64_t>(sizes)) || !pixel_stride(*residual, &target.residual_pixel)) {
       float* copy = made + float_bytes(out.numel()) / sizeof(float);
       PTERON_TRY(ops::copy_tensor(context, residual->view, channels_last_view(DType::kFloat32, sizes, copy)));
       target.residual = copy;
+      target.residual_pixel = conv.out_channels;
     }
   }
   const Images as_is{x.as<float>(), x.stride(0), x.stride(2), x.stride(3)};
   const bool padding = conv.padding[0] != 0 || conv.padding[1] != 0;
   // These two know what lies outside of an image; products read windows of a padded copy.
   const bool reads_outside = conv.depthwise || conv.winograd;
-  if (is_channels_last(x) && (reads_outside || !padding)) {
+  const bool stays = is_channels_last(x) && (reads_outside || !padding);
+  if (stays && gate == nullptr) {
     PTERON_TRY(run_images(context, conv, as_is, x, x.size(0), target));
   } else {
     static constexpr int64_t kNone[2] = {0, 0};
     const int64_t* around = reads_outside ? kNone : conv.padding;
-    const int64_t image = conv.out_channels * target.height * target.width;
+    const int64_t pixels = target.height * target.width;
     for (int64_t n = 0; n < x.size(0); ++n) {
-      pad_image(*context.pool, x, n, around, padded);
-      const Images one{padded, 0, (x.size(3) + 2 * around[1]) * conv.channels, conv.channels};
+      Images one{padded, 0, (x.size(3) + 2 * around[1]) * conv.channels, conv.channels};
+      if (stays) {
+        one = as_is;
+        one.data += n * as_is.batch;
+      } else {
+        pad_image(*context.pool, x, n, around, padded);
+      }
       Target part = target;
-      part.y += n * image;
-      if (part.residual != nullptr) part.residual += n * image;
+      if (gate != nullptr) part.gate = gate + n * conv.channels;
+      part.y += n * pixels * target.pixel;
+      if (part.residual != nullptr) part.residual += n * pixels * target.residual_pixel;
       PTERON_TRY(run_images(context, conv, one, x, 1, part));
     }
   }
   return direct ? ok_status() : ops::copy_tensor(context, channels_last_view(DType::kFloat32, sizes, made), out.view);
 }
 
-constexpr runtime::Kernel kRows[] = {{"pteron_cpu::conv2d.out", PTERON_KERNEL(conv2d_out), workspace, prepare}};
+Status conv2d_out(KernelContext& context, const Tensor& x, const Tensor&, const Tensor*, const Tensor* residual, IntList, IntList, IntList, int64_t,
+                  std::string_view, double, double, Tensor& out) {
+  return run_conv(context, x, nullptr, residual, out);
+}
+
+Status gated_out(KernelContext& context, const Tensor& x, const Tensor& gate, const Tensor&, const Tensor*, const Tensor* residual, std::string_view, double, double, Tensor& out) {
+  const Conv& conv = *static_cast<const Conv*>(context.state);
+  const bool fits = x.rank() == 4 && gate.rank() == 4 && gate.dtype() == DType::kFloat32 && gate.size(0) == x.size(0) && gate.size(1) == conv.channels && gate.size(2) == 1 && gate.size(3) == 1;
+  if (!fits) return Status(Code::kInvalidInput, str_cat("gated_conv2d: gate ", dtype_name(gate.dtype()), " ", shape_text(gate.sizes()), ", expected float32 [n, ", conv.channels, ", 1, 1]"));
+  const bool dense = (gate.stride(1) == 1 || conv.channels == 1) && (gate.stride(0) == conv.channels || gate.size(0) == 1);
+  if (dense) return run_conv(context, x, gate.as<float>(), residual, out);
+  const size_t before = float_bytes(conv.padded_elements(x)) + 2 * float_bytes(x.size(0) * conv.out_channels * x.size(2) * x.size(3));
+  auto* copy = reinterpret_cast<float*>(context.scratch.data() + before);
+  PTERON_TRY(ops::copy_tensor(context, gate.view, make_contiguous_view(DType::kFloat32, gate.sizes(), copy)));
+  return run_conv(context, x, copy, residual, out);
+}
+
+constexpr runtime::Kernel kRows[] = {{"pteron_cpu::conv2d.out", PTERON_KERNEL(conv2d_out), workspace, prepare},
+                                     {"pteron_cpu::gated_conv2d.out", PTERON_KERNEL(gated_out), gated_workspace, prepare_gated}};
 
 }  // namespace
 

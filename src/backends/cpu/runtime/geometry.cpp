@@ -61,6 +61,11 @@ TensorView channels_last_view(DType dtype, std::span<const int64_t> sizes, void*
 
 size_t line_bytes(int64_t count, size_t element_bytes) { return align_up(static_cast<size_t>(std::max<int64_t>(count, 0)) * element_bytes, uint64_t{64}); }
 
+bool pixel_stride(const runtime::Tensor& t, int64_t* out) {
+  const int64_t sizes[] = {t.size(0), t.size(2), t.size(3), t.size(1)}, strides[] = {t.stride(0), t.stride(2), t.stride(3), t.stride(1)};
+  return row_stride(sizes, strides, out);
+}
+
 Status check_bias(const char* op, const runtime::Tensor* bias, int64_t count) {
   if (bias == nullptr || (bias->read_only && bias->rank() == 1 && bias->size(0) == count && bias->dtype() == DType::kFloat32)) return ok_status();
   return Status(Code::kInvalidFile, str_cat(op, ": the bias must be a float32 constant [", count, "], found ", dtype_name(bias->dtype()), " ", shape_text(bias->sizes())));

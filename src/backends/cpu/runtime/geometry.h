@@ -46,6 +46,10 @@ void for_windows(int64_t height, int64_t width, int64_t first, int64_t count, co
 /// True if the elements of [n, c, h, w] lie as [n, h, w, c] without gaps.
 bool is_dense_channels_last(const runtime::Tensor& t);
 
+/// One distance between neighbouring pixels of [n, c, h, w] in the order [n, h, w], channels side by side; false if there is none. Without
+/// neighbours: the channels.
+bool pixel_stride(const runtime::Tensor& t, int64_t* out);
+
 /// [n, c, h, w] at `data` as [n, h, w, c] without gaps.
 TensorView channels_last_view(DType dtype, std::span<const int64_t> sizes, void* data);
 

@@ -252,19 +252,26 @@ void store_sums(const FloatStore& s, const NarrowResult& part) {
   };
   float low = s.epilogue.low, high = s.epilogue.high;
   alignas(32) float made[kNarrowResultRows * kNarrowResultRow];
-  if (s.epilogue.function != nullptr) {  // on all rows at once: calls for 32 values each would cost more than the values
+  const bool adds_last = s.epilogue.adds_last, in_between = s.epilogue.function != nullptr || adds_last;
+  if (in_between) {  // on all rows at once: calls for 32 values each would cost more than the values
     for (int64_t i = 0; i < part.rows; ++i) {
-      finish_row<R>(values + i * kNarrowResultRow, residual_of(i), low, high, part.columns, made + i * kNarrowResultRow);
-      std::fill(made + i * kNarrowResultRow + part.columns, made + (i + 1) * kNarrowResultRow, 0.0f);
+      float* const to = made + i * kNarrowResultRow;
+      if (adds_last) {
+        finish_row<void>(values + i * kNarrowResultRow, nullptr, low, high, part.columns, to);
+      } else {
+        finish_row<R>(values + i * kNarrowResultRow, residual_of(i), low, high, part.columns, to);
+      }
+      std::fill(to + part.columns, to + kNarrowResultRow, 0.0f);
     }
-    s.epilogue.function(made, nullptr, nullptr, 0, made, static_cast<size_t>(part.rows * kNarrowResultRow));
+    if (s.epilogue.function != nullptr) s.epilogue.function(made, nullptr, nullptr, 0, made, static_cast<size_t>(part.rows * kNarrowResultRow));
+    values = made;
     low = -std::numeric_limits<float>::infinity();
     high = -low;
   }
   for (int64_t i = 0; i < part.rows; ++i) {
     C* to = static_cast<C*>(s.c) + (part.row + i) * s.c_row + part.column;
-    if (s.epilogue.function != nullptr) {
-      finish_row<void>(made + i * kNarrowResultRow, nullptr, low, high, part.columns, to);
+    if (in_between && !adds_last) {
+      finish_row<void>(values + i * kNarrowResultRow, nullptr, low, high, part.columns, to);
     } else {
       finish_row<R>(values + i * kNarrowResultRow, residual_of(i), low, high, part.columns, to);
     }

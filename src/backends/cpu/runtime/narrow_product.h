@@ -82,7 +82,7 @@ struct NarrowProduct {
 /// Errors: kOutOfMemory (room for converted rows).
 Status run_narrow_product(const NarrowProduct& product, ThreadPool& pool);
 
-/// A store for kBf16 and kHalf: c[i, j] = epilogue(y[i, j] + residual[i, j]), float32 or rounded to bfloat16 or float16.
+/// A store for kBf16 and kHalf: c[i, j] = epilogue(y[i, j], residual[i, j]), float32 or rounded to bfloat16 or float16.
 struct FloatStore {
   void* c = nullptr;
   DType c_type = DType::kFloat32;         ///< or bfloat16, float16

@@ -321,7 +321,8 @@ TEST(Narrow, FloatStoreAddsAndClamps) {
     residual[i] = static_cast<float>(i % 13) * 0.25f - 1.0f;
     narrow_residual.push_back(float_to_bfloat16_bits(residual[i]));
   }
-  for (const bool narrow : {false, true}) {
+  for (const int kind : {0, 1, 2, 3}) {
+    const bool narrow = kind % 2 == 1, adds_last = kind >= 2;
     std::vector<float> wide_out(residual.size());
     std::vector<uint16_t> narrow_out(residual.size());
     FloatStore store;
@@ -331,12 +332,14 @@ TEST(Narrow, FloatStoreAddsAndClamps) {
     store.c_row = store.residual_row = s.columns;
     store.epilogue.low = 0;
     store.epilogue.high = 2;
+    store.epilogue.adds_last = adds_last;
     NarrowProduct p{matrix.get(), DType::kFloat32, s.rows, EvenNarrowRows::get, &rows, 1, kNoStep, 0, FloatStore::store, &store, &work};
     ASSERT_TRUE(run_narrow_product(p, *pool).ok());
     for (size_t i = 0; i < residual.size(); ++i) {
-      const double expected = std::clamp(c.expected[i] + static_cast<double>(residual[i]), 0.0, 2.0);
+      const double added = static_cast<double>(residual[i]);
+      const double expected = adds_last ? std::clamp(c.expected[i], 0.0, 2.0) + added : std::clamp(c.expected[i] + added, 0.0, 2.0);
       if (narrow) {
-        EXPECT_NEAR(bfloat16_bits_to_float(narrow_out[i]), expected, expected * 0x1p-8 + 1e-4);
+        EXPECT_NEAR(bfloat16_bits_to_float(narrow_out[i]), expected, std::fabs(expected) * 0x1p-8 + 1e-4);
       } else {
         EXPECT_NEAR(wide_out[i], expected, 1e-4);
       }

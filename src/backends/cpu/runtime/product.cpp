@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backends/cpu/payload.h"
 #include "backends/cpu/runtime/pack.h"
 #include "backends/cpu/runtime/pointwise_ops.h"
 #include "backends/cpu/runtime/tile.h"
@@ -96,10 +97,19 @@ const float* panel_at(const Product& p, int64_t panel, int64_t depth) {
   return p.weights->panel(panel) + depth * (p.weights->is_half(panel) ? tile_set().columns / 2 : tile_set().columns);
 }
 
+/// to[k, j] = from[k, j] * scale[k], in panels of `width` columns: far less work than the rows that it is multiplied with.
+void scale_panel(const float* from, const float* scale, int64_t depth, int64_t width, float* to) {
+  for (int64_t k = 0; k < depth; ++k, from += width, to += width) {
+    const float factor = scale[k];
+    for (int64_t j = 0; j < width; ++j) to[j] = from[j] * factor;
+  }
+}
+
 /// Rows [first, last) of panels [panel, end), for one part of the depth.
 void run_depth_block(const Product& p, const DepthBlock& block, bool is_last, const float* const* rows, int64_t first, int64_t last, int64_t panel, int64_t end) {
   const TileSet& tiles = tile_set();
   Tile tile;
+  alignas(64) float scaled[kDepthBlock * 3 / 2 * kMaxTileColumns];
   tile.taps = block.taps;
   tile.steps = block.steps;
   tile.run = block.run;
@@ -116,6 +126,10 @@ void run_depth_block(const Product& p, const DepthBlock& block, bool is_last, co
     const int64_t width = half ? tiles.columns / 2 : tiles.columns;
     tile.columns = static_cast<int>(std::min(p.weights->columns() - column, width));
     tile.panel = panel_at(p, panel, block.depth);
+    if (p.scale != nullptr) {
+      scale_panel(tile.panel, p.scale + block.depth, block.size(), width, scaled);
+      tile.panel = scaled;
+    }
     tile.bias = block.depth == 0 ? p.weights->bias(panel) : nullptr;
     const float* next = panel + 1 < end ? panel_at(p, panel + 1, block.depth) : after;
     // Every tile fetches its share of the next panel: few rows stand against much memory.
@@ -127,9 +141,10 @@ void run_depth_block(const Product& p, const DepthBlock& block, bool is_last, co
       tile.rows = rows + (row - first);
       tile.c = p.c + row * p.c_row + column;
       if (next != nullptr) tile.next = next + down * lines * kLineFloats;
-      tile.residual = is_last && p.residual != nullptr ? p.residual + row * p.residual_row + column : nullptr;
+      const float* const residual = is_last && p.residual != nullptr ? p.residual + row * p.residual_row + column : nullptr;
+      tile.residual = p.epilogue.before(residual);
       functions[count](tile);
-      if (is_last) p.epilogue.apply(tile.c, p.c_row, count, tile.columns);
+      if (is_last) p.epilogue.apply(tile.c, p.c_row, count, tile.columns, residual, p.residual_row);
       row += count;
     }
   }
@@ -168,26 +183,37 @@ void run_row(const Product& p, int64_t panel, int64_t end) {
   run.panels = end - panel - (half ? 1 : 0);
   run.c = p.c + column;
   run.bias = p.weights->bias(panel);
-  run.residual = p.residual != nullptr ? p.residual + column : nullptr;
+  const float* const residual = p.residual != nullptr ? p.residual + column : nullptr;
+  run.residual = p.epilogue.before(residual);
   run.low = p.epilogue.low;
   run.high = p.epilogue.high;
   run.columns = std::min(p.weights->columns() - column, run.panels * tiles.columns);
   if (run.panels > 0) tiles.row(run);
-  p.epilogue.apply(run.c, 0, 1, run.columns);
+  p.epilogue.apply(run.c, 0, 1, run.columns, residual);
   if (half) run_block(p, 0, 1, end - 1, end, nullptr);
 }
 
 }  // namespace
 
-void Epilogue::apply(float* values, int64_t row, int64_t rows, int64_t columns) const {
-  if (function == nullptr) return;
-  if (row == columns) columns *= std::exchange(rows, 1);  // one run
-  for (int64_t i = 0; i < rows; ++i, values += row) function(values, nullptr, nullptr, 0, values, static_cast<size_t>(columns));
+void Epilogue::apply(float* values, int64_t row, int64_t rows, int64_t columns, const float* residual, int64_t residual_row) const {
+  if (!adds_last) residual = nullptr;
+  if (function == nullptr && residual == nullptr) return;
+  if (row == columns && (residual == nullptr || residual_row == columns)) columns *= std::exchange(rows, 1);  // one run
+  const PointwiseFn add = residual != nullptr ? pointwise_set().plain[static_cast<size_t>(PointwiseOp::k_add)] : nullptr;
+  for (int64_t i = 0; i < rows; ++i, values += row) {
+    if (function != nullptr) function(values, nullptr, nullptr, 0, values, static_cast<size_t>(columns));
+    if (add == nullptr) continue;
+    add(values, residual, nullptr, 0, values, static_cast<size_t>(columns));
+    residual += residual_row;
+  }
 }
 
 Result<Epilogue> epilogue_of(std::string_view activation, double low, double high) {
   Epilogue out;
   if (activation == "none") return out;
+  const std::string_view whole = activation;
+  out.adds_last = activation.ends_with(kThenResidual);
+  if (out.adds_last) activation.remove_suffix(kThenResidual.size());
   if (activation == "clamp") {
     out.low = static_cast<float>(low);
     out.high = static_cast<float>(high);
@@ -198,7 +224,7 @@ Result<Epilogue> epilogue_of(std::string_view activation, double low, double hig
     out.function = pointwise_set().plain[static_cast<size_t>(named.op)];
     return out;
   }
-  return Status(Code::kInvalidFile, str_cat("activation '", activation, "' is unknown"));
+  return Status(Code::kInvalidFile, str_cat("activation '", whole, "' is unknown"));
 }
 
 int64_t PackedMatrix::panel_count() const { return ceil_div(n_, int64_t{tile_set().columns}); }
@@ -263,7 +289,7 @@ void run_product(const Product& p, ThreadPool& pool) {
   const int64_t part = ceil_div(panels, parts);
   // Measured with rows 4,096 bytes apart: 13 % on Zen 3, nothing on Xeons; with other rows the copy is not won back.
   const bool gather = p.work != nullptr && rows_collide(p) && p.weights->depth() > kDepthBlock * 3 / 2 && part * tile_set().columns >= kGatherColumns;
-  const bool single = p.rows == 1 && p.taps == 1;
+  const bool single = p.rows == 1 && p.taps == 1 && p.scale == nullptr;
   const auto run = [&](int64_t begin, int64_t end) {
     const WorkBuffers::Loan loan(gather && !single ? p.work : nullptr, kMaxBlockRows * (kDepthBlock * 3 / 2));
     for (int64_t i = begin; i < end; ++i) {

@@ -17,16 +17,20 @@
 
 namespace pteron::cpu {
 
-/// What happens to a sum on its way to memory: + residual, clamp to [low, high], then `function` on whole runs.
+/// What happens to a sum on its way to memory: + residual, clamp to [low, high], then `function` on whole runs; with `adds_last` the residual
+/// comes behind these.
 struct Epilogue {
   float low = -__builtin_huge_valf();
   float high = __builtin_huge_valf();
   PointwiseFn function = nullptr;
-  /// The function on `rows` runs of `columns` values, which lie `row` elements apart.
-  void apply(float* values, int64_t row, int64_t rows, int64_t columns) const;
+  bool adds_last = false;
+  /// The residual that the sum takes before the clamp.
+  const float* before(const float* residual) const { return adds_last ? nullptr : residual; }
+  /// What follows the clamp, for `rows` runs of `columns` values, which lie `row` elements apart; `residual` may be null.
+  void apply(float* values, int64_t row, int64_t rows, int64_t columns, const float* residual = nullptr, int64_t residual_row = 0) const;
 };
 /// By the name that the fused operators carry: "none", "clamp" (low and high as given), "gelu", "gelu_tanh", "silu", "hardswish",
-/// "hardsigmoid", "sigmoid", "tanh". Errors: kInvalidFile.
+/// "hardsigmoid", "sigmoid", "tanh"; kThenResidual behind any of them but "none". Errors: kInvalidFile.
 Result<Epilogue> epilogue_of(std::string_view activation, double low, double high);
 
 /// Weights [n, depth] as panels of tile_set().columns columns, a last narrow one half as wide, columns that do not exist as zeros; bias
@@ -94,7 +98,7 @@ struct EvenRows {
   static void get(const void* context, int64_t first, int64_t count, const float** out);
 };
 
-/// c[i, j] = epilogue(sum_k row_i[k] * w[j, k] + bias[j]).
+/// c[i, j] = epilogue(sum_k row_i[k] * scale[k] * w[j, k] + bias[j]).
 struct Product {
   const PackedMatrix* weights = nullptr;
   int64_t rows = 0;
@@ -107,6 +111,7 @@ struct Product {
   int64_t c_row = 0;
   const float* residual = nullptr;
   int64_t residual_row = 0;
+  const float* scale = nullptr;       ///< null: ones. Requires one tap
   Epilogue epilogue;
   const WorkBuffers* work = nullptr;  ///< may be null: nothing is gathered
   const float* after = nullptr;       ///< weights that the caller reads next, to be brought near; may be null

@@ -7,6 +7,7 @@
 #include <limits>
 #include <random>
 
+#include "backends/cpu/payload.h"
 #include "backends/cpu/runtime/kernels.h"
 #include "backends/cpu/runtime/product.h"
 #include "backends/cpu/runtime/test_floats.h"
@@ -21,6 +22,8 @@ using runtime::KernelContext;
 using runtime::Tag;
 using runtime::Tensor;
 using runtime::Value;
+
+constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 
 /// Values of one call; tensors borrow their data.
 struct Call {
@@ -84,7 +87,13 @@ struct Call {
   }
 };
 
+/// The activation's name without kThenResidual.
+std::string_view plain_name(std::string_view name) { return name.substr(0, name.find('+')); }
+/// The same as the kernels spell it.
+std::string kernel_name(std::string_view name) { return name.starts_with("relu6") ? str_cat("clamp", name.substr(5)) : std::string(name); }
+
 float activate(std::string_view name, float x) {
+  name = plain_name(name);
   if (name == "relu6") return std::fmin(std::fmax(x, 0.0f), 6.0f);
   if (name == "gelu") return 0.5f * x * (1.0f + std::erf(x * 0.70710678f));
   if (name == "silu") return x / (1.0f + std::exp(-x));
@@ -97,18 +106,20 @@ void expect_near(const std::vector<float>& got, const std::vector<float>& want, 
 }
 
 /// A linear of one size, on one or two threads, against a loop.
-void check_linear(int64_t m, int64_t n, int64_t k) {
+void check_linear(int64_t m, int64_t n, int64_t k, bool adds_last = false) {
   const Kernel& kernel = linear_kernels()[0];
   std::vector<float> x = random_floats(static_cast<size_t>(m * k), 1), w = random_floats(static_cast<size_t>(n * k), 2), b = random_floats(static_cast<size_t>(n), 3),
                      r = random_floats(static_cast<size_t>(m * n), 4), y(static_cast<size_t>(m * n)), want(y.size());
-  const bool residual = (m + n) % 2 == 0;
-  const std::string_view name = n % 3 == 0 ? "relu6" : n % 3 == 1 ? "gelu" : "none";
+  const bool residual = adds_last || (m + n) % 2 == 0;
+  std::string name = n % 3 == 0 ? "relu6" : n % 3 == 1 ? "gelu" : adds_last ? "silu" : "none";
+  if (adds_last) name += kThenResidual;
   for (int64_t i = 0; i < m; ++i) {
     for (int64_t j = 0; j < n; ++j) {
       double sum = b[static_cast<size_t>(j)];
       for (int64_t e = 0; e < k; ++e) sum += static_cast<double>(x[static_cast<size_t>(i * k + e)]) * w[static_cast<size_t>(j * k + e)];
-      if (residual) sum += r[static_cast<size_t>(i * n + j)];
-      want[static_cast<size_t>(i * n + j)] = activate(name, static_cast<float>(sum));
+      const auto at = static_cast<size_t>(i * n + j);
+      if (residual && !adds_last) sum += r[at];
+      want[at] = activate(name, static_cast<float>(sum)) + (adds_last ? r[at] : 0.0f);
     }
   }
   Call call(8);
@@ -116,7 +127,8 @@ void check_linear(int64_t m, int64_t n, int64_t k) {
   call.tensor(1, {n, k}, w.data(), true);
   call.tensor(2, {n}, b.data(), true);
   if (residual) call.tensor(3, {m, n}, r.data(), false);
-  call.activation(4, name == "relu6" ? "clamp" : name, 0, 6);
+  const std::string spelled = kernel_name(name);
+  call.activation(4, spelled, 0, 6);
   call.tensor(7, {m, n}, y.data(), false);
   const Status status = call.run(kernel, m == 64 ? 2 : 1);
   ASSERT_TRUE(status.ok()) << status.message();
@@ -126,7 +138,10 @@ void check_linear(int64_t m, int64_t n, int64_t k) {
 TEST(CpuLinear, EqualsLoops) {
   for (const int64_t m : {1, 2, 5, 7, 13, 64}) {
     for (const int64_t n : {1, 3, 8, 9, 16, 17, 40, 65}) {
-      for (const int64_t k : {1, 5, 33, 128}) check_linear(m, n, k);
+      for (const int64_t k : {1, 5, 33, 128}) {
+        check_linear(m, n, k);
+        check_linear(m, n, k, true);
+      }
     }
   }
 }
@@ -134,7 +149,10 @@ TEST(CpuLinear, EqualsLoops) {
 TEST(CpuLinear, DeepOnesRunInBlocks) {
   for (const int64_t m : {1, 3, 31, 250}) {
     for (const int64_t k : {384, 385, 700, 1024, 1031}) {  // 1024: rows a page apart are gathered
-      for (const int64_t n : {20, 150, 201}) check_linear(m, n, k);
+      for (const int64_t n : {20, 150, 201}) {
+        check_linear(m, n, k);
+        check_linear(m, n, k, true);
+      }
     }
   }
 }
@@ -159,13 +177,22 @@ struct ConvCase {
   int64_t n, c, h, w, o, kh, kw, stride, padding, dilation, groups;
   bool x_last, y_last, residual;
   std::string_view activation;
+  int64_t gap = 0;  ///< elements between the pixels of result and residual, which are then channels-last
 };
+
+/// Channels-last images with `gap` elements between pixels.
+void with_gaps(Tensor& t, int64_t gap) {
+  const int64_t pixel = t.size(1) + gap;
+  const int64_t strides[] = {t.size(2) * t.size(3) * pixel, 1, t.size(3) * pixel, pixel};
+  std::copy(std::begin(strides), std::end(strides), t.view.stride_array.begin());
+}
 
 void check_conv(const ConvCase& t) {
   const int64_t oh = (t.h + 2 * t.padding - t.dilation * (t.kh - 1) - 1) / t.stride + 1, ow = (t.w + 2 * t.padding - t.dilation * (t.kw - 1) - 1) / t.stride + 1;
   const int64_t cg = t.c / t.groups, og = t.o / t.groups;
   std::vector<float> x = random_floats(static_cast<size_t>(t.n * t.c * t.h * t.w), 1), w = random_floats(static_cast<size_t>(t.o * cg * t.kh * t.kw), 2),
-                     b = random_floats(static_cast<size_t>(t.o), 3), r = random_floats(static_cast<size_t>(t.n * t.o * oh * ow), 4), y(r.size());
+                     b = random_floats(static_cast<size_t>(t.o), 3), r = random_floats(static_cast<size_t>(t.n * (t.o + t.gap) * oh * ow), 4), y(r.size(), 77.0f);
+  const bool adds_last = t.activation.ends_with(kThenResidual);
   Call call(12);
   call.tensor(0, {t.n, t.c, t.h, t.w}, x.data(), false, t.x_last);
   call.tensor(1, {t.o, cg, t.kh, t.kw}, w.data(), true);
@@ -175,8 +202,13 @@ void check_conv(const ConvCase& t) {
   call.pair(5, t.padding, t.padding);
   call.pair(6, t.dilation, t.dilation);
   call.integer(7, t.groups);
-  call.activation(8, t.activation == "relu6" ? "clamp" : t.activation, 0, 6);
+  const std::string spelled = kernel_name(t.activation);
+  call.activation(8, spelled, 0, 6);
   call.tensor(11, {t.n, t.o, oh, ow}, y.data(), false, t.y_last);
+  if (t.gap != 0) {
+    with_gaps(call.values[11].tensor, t.gap);
+    if (t.residual) with_gaps(call.values[3].tensor, t.gap);
+  }
   const Status status = call.run(conv_kernels()[0], 2);
   ASSERT_TRUE(status.ok()) << status.message();
   // Winograd's transforms round more: by the size of the terms, not of their sum.
@@ -198,12 +230,18 @@ void check_conv(const ConvCase& t) {
               }
             }
           }
-          if (t.residual) sum += r[static_cast<size_t>(n * rv.stride(0) + o * rv.stride(1) + i * rv.stride(2) + j * rv.stride(3))];
-          const float want = activate(t.activation, static_cast<float>(sum));
+          const float added = t.residual ? r[static_cast<size_t>(n * rv.stride(0) + o * rv.stride(1) + i * rv.stride(2) + j * rv.stride(3))] : 0.0f;
+          if (!adds_last) sum += added;
+          const float want = activate(t.activation, static_cast<float>(sum)) + (adds_last ? added : 0.0f);
           const float got = y[static_cast<size_t>(n * yv.stride(0) + o * yv.stride(1) + i * yv.stride(2) + j * yv.stride(3))];
           ASSERT_NEAR(got, want, tolerance * (1.0f + std::fabs(want))) << "n " << n << " o " << o << " y " << i << " x " << j;
         }
       }
+    }
+  }
+  for (size_t i = 0; i < y.size() && t.gap != 0; ++i) {
+    if (static_cast<int64_t>(i) % (t.o + t.gap) >= t.o) {
+      ASSERT_EQ(y[i], 77.0f) << "the gap at " << i << " was written";
     }
   }
 }
@@ -232,11 +270,113 @@ TEST(CpuConv2d, EqualsLoops) {
       {2, 17, 13, 10, 35, 3, 3, 1, 1, 1, 1, true, true, true, "silu"},     // Winograd: cut tiles, odd channels, two images
       {1, 24, 18, 17, 40, 3, 3, 1, 0, 1, 1, false, false, true, "none"},   // Winograd: no padding, row-major
       {1, 16, 3, 60, 16, 3, 3, 1, 2, 1, 1, true, true, false, "gelu"},     // Winograd: more padding than kernel
+      // The residual behind the activation.
+      {2, 16, 7, 7, 24, 1, 1, 1, 0, 1, 1, true, true, true, "silu+residual"},
+      {1, 8, 6, 5, 33, 3, 3, 2, 1, 1, 1, true, true, true, "relu6+residual"},
+      {2, 12, 8, 8, 24, 3, 3, 1, 1, 1, 3, true, true, true, "gelu+residual"},
+      {1, 300, 3, 3, 140, 3, 3, 2, 1, 1, 1, true, false, true, "silu+residual"},
+      {2, 17, 13, 10, 35, 3, 3, 1, 1, 1, 1, true, true, true, "silu+residual"},   // Winograd
+      {1, 24, 18, 17, 40, 3, 3, 1, 0, 1, 1, false, false, true, "relu6+residual"},
+      // Part of more channels.
+      {2, 16, 7, 7, 21, 1, 1, 1, 0, 1, 1, true, true, true, "silu", 5},
+      {2, 16, 7, 7, 24, 1, 1, 2, 1, 1, 1, true, true, true, "relu6+residual", 8},
+      {2, 12, 8, 8, 24, 3, 3, 1, 1, 1, 3, false, true, true, "none", 3},
+      {1, 300, 3, 3, 140, 3, 3, 2, 1, 1, 1, true, true, true, "silu+residual", 16},
+      {2, 17, 13, 10, 35, 3, 3, 1, 1, 1, 1, true, true, true, "silu+residual", 29},  // Winograd
+      {1, 16, 16, 16, 16, 3, 3, 1, 1, 1, 1, true, true, false, "relu6", 1},
+      {1, 20, 8, 9, 20, 3, 3, 1, 1, 1, 20, true, true, false, "relu6", 7},           // depthwise
+      {2, 33, 9, 7, 33, 5, 5, 2, 2, 1, 33, false, true, false, "silu", 12},
+      {1, 4, 5, 5, 4, 3, 3, 1, 4, 2, 4, true, true, false, "silu", 4},
+      {1, 5, 4, 4, 1, 3, 3, 1, 0, 1, 1, true, true, false, "none", 6},               // one channel of several
   };
   for (const ConvCase& t : cases) {
     SCOPED_TRACE(str_cat("case ", static_cast<int64_t>(&t - cases)));
     check_conv(t);
   }
+}
+
+struct GatedCase {
+  int64_t n, c, h, w, o;
+  bool x_last, y_last, gate_apart, residual;
+  std::string_view activation;
+};
+
+void check_gated(const GatedCase& t, int threads) {
+  const int64_t pixels = t.h * t.w, step = t.gate_apart ? 3 : 1;
+  std::vector<float> x = random_floats(static_cast<size_t>(t.n * t.c * pixels), 1), w = random_floats(static_cast<size_t>(t.o * t.c), 2), b = random_floats(static_cast<size_t>(t.o), 3),
+                     r = random_floats(static_cast<size_t>(t.n * t.o * pixels), 4), g = random_floats(static_cast<size_t>(t.n * t.c * step), 5), y(r.size());
+  Call call(9);
+  call.tensor(0, {t.n, t.c, t.h, t.w}, x.data(), false, t.x_last);
+  call.tensor(1, {t.n, t.c, 1, 1}, g.data(), false);
+  call.values[1].tensor.view.stride_array[0] = t.c * step;
+  call.values[1].tensor.view.stride_array[1] = step;
+  call.tensor(2, {t.o, t.c, 1, 1}, w.data(), true);
+  call.tensor(3, {t.o}, b.data(), true);
+  if (t.residual) call.tensor(4, {t.n, t.o, t.h, t.w}, r.data(), false, t.y_last);
+  const std::string spelled = kernel_name(t.activation);
+  call.activation(5, spelled, 0, 6);
+  call.tensor(8, {t.n, t.o, t.h, t.w}, y.data(), false, t.y_last);
+  const Status status = call.run(conv_kernels()[1], threads);
+  ASSERT_TRUE(status.ok()) << status.message();
+  const bool adds_last = t.activation.ends_with(kThenResidual);
+  const auto at = [&](int64_t n, int64_t channel, int64_t pixel, int64_t channels, bool last) {
+    return static_cast<size_t>(last ? (n * pixels + pixel) * channels + channel : (n * channels + channel) * pixels + pixel);
+  };
+  for (int64_t n = 0; n < t.n; ++n) {
+    for (int64_t o = 0; o < t.o; ++o) {
+      for (int64_t i = 0; i < pixels; ++i) {
+        double sum = b[static_cast<size_t>(o)];
+        for (int64_t c = 0; c < t.c; ++c) {
+          sum += static_cast<double>(x[at(n, c, i, t.c, t.x_last)]) * g[static_cast<size_t>((n * t.c + c) * step)] * w[static_cast<size_t>(o * t.c + c)];
+        }
+        const float added = t.residual ? r[at(n, o, i, t.o, t.y_last)] : 0.0f;
+        const float want = activate(t.activation, static_cast<float>(sum) + (adds_last ? 0.0f : added)) + (adds_last ? added : 0.0f);
+        ASSERT_NEAR(y[at(n, o, i, t.o, t.y_last)], want, 3e-5f * (1.0f + std::fabs(want))) << n << " " << o << " " << i;
+      }
+    }
+  }
+}
+
+TEST(CpuConv2d, GatesMultiplyTheChannels) {
+  const GatedCase cases[] = {
+      {1, 32, 14, 15, 16, true, true, false, false, "none"},          {2, 20, 5, 7, 19, true, true, false, true, "silu"},
+      {3, 12, 4, 4, 40, true, false, true, true, "relu6+residual"},   {1, 700, 7, 7, 130, true, true, false, true, "none"},
+      {2, 1024, 3, 5, 33, true, true, true, false, "gelu"},           {2, 9, 6, 4, 8, false, true, false, false, "none"},
+      {1, 48, 1, 1, 20, true, true, false, false, "silu"},            {1, 16, 60, 61, 24, true, true, false, true, "silu+residual"},
+  };
+  for (const GatedCase& t : cases) {
+    SCOPED_TRACE(str_cat("case ", static_cast<int64_t>(&t - cases)));
+    for (const int threads : {1, 2}) check_gated(t, threads);
+  }
+}
+
+TEST(CpuConv2d, GatesThatDoNotFitAreRefused) {
+  std::vector<float> x(64), g(64), w(64), y(64);
+  const auto make = [&](Call& call) {
+    call.tensor(0, {1, 4, 4, 4}, x.data(), false);
+    call.tensor(1, {1, 4, 1, 1}, g.data(), false);
+    call.tensor(2, {4, 4, 1, 1}, w.data(), true);
+    call.activation(5, "none", 0, 0);
+    call.tensor(8, {1, 4, 4, 4}, y.data(), false);
+  };
+  const Kernel& kernel = conv_kernels()[1];
+  Call good(9);
+  make(good);
+  EXPECT_TRUE(good.run(kernel, 1).ok());
+  for (const std::vector<int64_t>& sizes : {std::vector<int64_t>{1, 3, 1, 1}, {2, 4, 1, 1}, {1, 4, 1, 2}, {4}, {1, 4, 1}}) {
+    Call gate(9);
+    make(gate);
+    gate.tensor(1, sizes, g.data(), false);
+    EXPECT_EQ(gate.run(kernel, 1).code(), Code::kInvalidInput);
+  }
+  Call window(9);
+  make(window);
+  window.tensor(2, {4, 4, 1, 2}, w.data(), true);
+  EXPECT_EQ(window.run(kernel, 1).code(), Code::kInvalidFile);
+  Call writable(9);
+  make(writable);
+  writable.values[2].tensor.read_only = false;
+  EXPECT_EQ(writable.run(kernel, 1).code(), Code::kInvalidFile);
 }
 
 TEST(CpuConv2d, InfinitiesAndNaNReachOnlyTheirWindows) {
@@ -248,9 +388,11 @@ TEST(CpuConv2d, InfinitiesAndNaNReachOnlyTheirWindows) {
   Call call(12);
   call.tensor(0, {1, kChannels, kHeight, kWidth}, x.data(), false);
   call.tensor(1, {kChannels, kChannels, 3, 3}, w.data(), true);
+  std::vector<float> r = random_floats(y.size(), 3);
+  call.tensor(3, {1, kChannels, kHeight, kWidth}, r.data(), false);
   for (const size_t i : {4u, 5u, 6u}) call.pair(i, 1, 1);
   call.integer(7, 1);
-  call.activation(8, "none", 0, 0);
+  call.activation(8, "clamp+residual", -kUnbounded, kUnbounded);
   call.tensor(11, {1, kChannels, kHeight, kWidth}, y.data(), false);
   ASSERT_TRUE(call.run(conv_kernels()[0], 2).ok());
   for (int64_t o = 0; o < kChannels; ++o) {
@@ -294,8 +436,10 @@ TEST(CpuConv2d, RefusesWhatPayloadsMayNotHold) {
   EXPECT_EQ(groups.run(kernel, 1).code(), Code::kInvalidFile);
   Call unknown(12);
   make(unknown);
-  unknown.activation(8, "softplus", 0, 0);
-  EXPECT_EQ(unknown.run(kernel, 1).code(), Code::kInvalidFile);
+  for (const std::string_view name : {"softplus", "softplus+residual", "+residual", "silu+", "silu+residual+residual", "none+residual"}) {
+    unknown.activation(8, name, 0, 0);
+    EXPECT_EQ(unknown.run(kernel, 1).code(), Code::kInvalidFile) << name;
+  }
 }
 
 TEST(StateCache, SharesLivingStates) {

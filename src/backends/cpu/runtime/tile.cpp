@@ -164,7 +164,7 @@ inline void depthwise_pixels(const DepthwiseRun& r, int64_t pixel, int64_t chann
   const V low = hn::Set(d, r.low), high = hn::Set(d, r.high);
   for (int p = 0; p < kPixels; ++p) {
     for (int v = 0; v < kVectors; ++v) {
-      hn::StoreU(clamp(acc[p][v], low, high), d, r.out + (pixel + p) * r.channels + channel + v * kLanes);
+      hn::StoreU(clamp(acc[p][v], low, high), d, r.out + (pixel + p) * r.out_pixel + channel + v * kLanes);
     }
   }
 }
@@ -174,7 +174,7 @@ inline void depthwise_scalar(const DepthwiseRun& r, int64_t pixel, int64_t first
     float y = r.bias[c];
     for (int64_t tap = 0; tap < r.taps; ++tap) y += r.x[pixel * r.x_step + r.offsets[tap] + c] * r.weights[r.weight_offsets[tap] + c];
     y = y < r.low ? r.low : y;
-    r.out[pixel * r.channels + c] = y > r.high ? r.high : y;
+    r.out[pixel * r.out_pixel + c] = y > r.high ? r.high : y;
   }
 }
 
@@ -227,7 +227,7 @@ inline void depthwise_vector(const DepthwiseBlock& b, int64_t c, int64_t left) {
   }
   const V low = hn::Set(d, b.low), high = hn::Set(d, b.high);
   for (int p = 0; p < b.pixels; ++p) {
-    float* to = b.out + p * b.channels + c;
+    float* to = b.out + p * b.out_pixel + c;
     if (whole) {
       hn::StoreU(clamp(acc[p], low, high), d, to);
     } else {

@@ -42,6 +42,7 @@ struct DepthwiseRun {
   int64_t taps = 0;
   const float* bias = nullptr;
   float* out = nullptr;
+  int64_t out_pixel = 0;  ///< elements from one pixel of `out` to the next
   int64_t pixels = 0;
   int64_t channels = 0;
   float low = 0, high = 0;
@@ -54,7 +55,8 @@ struct DepthwiseBlock {
   int64_t rows = 0;
   const float* weights = nullptr;         ///< of the first row that is read
   const float* bias = nullptr;
-  float* out = nullptr;                   ///< pixels lie `channels` apart
+  float* out = nullptr;
+  int64_t out_pixel = 0;                  ///< elements from one pixel of `out` to the next
   int64_t pixels = 0;                     ///< that exist
   int64_t channels = 0;
   float low = 0, high = 0;

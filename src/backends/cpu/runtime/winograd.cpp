@@ -63,7 +63,7 @@ void transform_output(const WinogradConv& c, const Place& place, const float* in
   WinogradOutput o;
   o.in = in;
   o.in_step = in_step;
-  o.has_residual = c.residual != nullptr;
+  o.has_residual = c.epilogue.before(c.residual) != nullptr;
   o.bias = reinterpret_cast<const float*>(c.weights->bias.data()) + first;
   o.channels = count;
   o.low = c.epilogue.low;
@@ -71,13 +71,13 @@ void transform_output(const WinogradConv& c, const Place& place, const float* in
   for (int64_t i = 0; i < 16; ++i) {
     const int64_t y = place.y + i / 4, x = place.x + i % 4;
     const bool inside = y < c.out_height && x < c.out_width;
-    const int64_t at = ((place.image * c.out_height + y) * c.out_width + x) * c.out_channels + first;
-    o.pixels[i] = inside ? c.y + at : nullptr;
-    o.residuals[i] = inside && o.has_residual ? c.residual + at : nullptr;
+    const int64_t at = (place.image * c.out_height + y) * c.out_width + x;
+    o.pixels[i] = inside ? c.y + at * c.out_pixel + first : nullptr;
+    o.residuals[i] = inside && c.residual != nullptr ? c.residual + at * c.residual_pixel + first : nullptr;
   }
   winograd_transforms().output(o);
-  for (float* pixel : o.pixels) {
-    if (pixel != nullptr) c.epilogue.apply(pixel, 0, 1, count);
+  for (size_t i = 0; i < 16; ++i) {
+    if (o.pixels[i] != nullptr) c.epilogue.apply(o.pixels[i], 0, 1, count, o.residuals[i]);
   }
 }
 
@@ -87,7 +87,9 @@ void sum_directly(const WinogradConv& c, const Place& place, int64_t first, int6
   const float* const bias = reinterpret_cast<const float*>(w.bias.data());
   for (int64_t y = place.y; y < std::min(place.y + 4, c.out_height); ++y) {
     for (int64_t x = place.x; x < std::min(place.x + 4, c.out_width); ++x) {
-      const int64_t at = ((place.image * c.out_height + y) * c.out_width + x) * c.out_channels;
+      const int64_t at = (place.image * c.out_height + y) * c.out_width + x;
+      float* const to = c.y + at * c.out_pixel;
+      const float* const residual = c.residual != nullptr ? c.residual + at * c.residual_pixel : nullptr;
       for (int64_t o = first; o < first + count; ++o) {
         float sum = bias[o];
         for (int64_t tap = 0; tap < 9; ++tap) {
@@ -97,11 +99,11 @@ void sum_directly(const WinogradConv& c, const Place& place, int64_t first, int6
           const float* weight = w.data + o * w.strides[0] + tap / 3 * w.strides[2] + tap % 3 * w.strides[3];
           for (int64_t i = 0; i < c.channels; ++i) sum += pixel[i] * weight[i * w.strides[1]];
         }
-        if (c.residual != nullptr) sum += c.residual[at + o];
+        if (c.epilogue.before(residual) != nullptr) sum += residual[o];
         sum = sum < c.epilogue.low ? c.epilogue.low : sum;
-        c.y[at + o] = sum > c.epilogue.high ? c.epilogue.high : sum;
+        to[o] = sum > c.epilogue.high ? c.epilogue.high : sum;
       }
-      c.epilogue.apply(c.y + at + first, 0, 1, count);
+      c.epilogue.apply(to + first, 0, 1, count, residual != nullptr ? residual + first : nullptr);
     }
   }
 }

@@ -64,8 +64,9 @@ struct WinogradConv {
   int64_t batch = 0, row = 0, pixel = 0;
   int64_t count = 0, height = 0, width = 0, channels = 0;
   int64_t padding[2] = {0, 0};
-  float* y = nullptr;                 ///< dense channels-last
-  const float* residual = nullptr;    ///< as y, or null
+  float* y = nullptr;                 ///< channels-last, pixels at even distances
+  const float* residual = nullptr;    ///< the same, or null
+  int64_t out_pixel = 0, residual_pixel = 0;  ///< elements from one pixel to the next
   int64_t out_height = 0, out_width = 0, out_channels = 0;
   Epilogue epilogue;
   const WorkBuffers* work = nullptr;
