@@ -146,8 +146,11 @@ format::MethodMeta MethodEmitter::describe() {
   }
   const auto guards = options_.guards == nullptr ? ir::Guards::const_iterator() : options_.guards->find(method_.name);
   if (options_.guards != nullptr && guards != options_.guards->end()) {
-    for (const ir::Guard& guard : guards->second) {
-      if (auto condition = describer.describe(guard.condition)) meta.constraints.push_back({std::move(*condition), guard.text});
+    for (const Expr guard : guards->second) {
+      auto condition = describer.describe(guard);
+      if (!condition) continue;
+      std::string text = condition->text;
+      meta.constraints.push_back({std::move(*condition), std::move(text)});
     }
   }
   for (size_t i = 0; i < plan_.arenas.size(); ++i) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/str_cat.h"
+#include "import/assertions.h"
 #include "import/graph_reader.h"
 #include "import/guards.h"
 #include "import/signature.h"
@@ -105,6 +106,7 @@ class SignatureReader {
     find_input_symbols();
     if (context_.options.guards != nullptr) read_guards((*context_.options.guards)[method->name]);
     PTERON_TRY(reader_.read_nodes());
+    word_assertions(reader_.graph(), reader_.graph());
     for (size_t i = 0; i < outputs.size(); ++i) PTERON_TRY(read_output(output_specs[i], outputs[i]));
     return ok_status();
   }
@@ -225,20 +227,32 @@ class SignatureReader {
     }
   }
 
+  /// The input that a condition names: by its placeholder's name, or (after a strict export of a graph) as "flat_args_3".
+  std::optional<size_t> input_position(std::string_view name) const {
+    const auto position = positions_.find(name);
+    if (position != positions_.end()) return position->second;
+    constexpr std::string_view kFlat = "flat_args_";
+    size_t index = 0;
+    if (!name.starts_with(kFlat)) return std::nullopt;
+    const auto read = std::from_chars(name.data() + kFlat.size(), name.data() + name.size(), index);
+    const bool whole = read.ec == std::errc() && read.ptr == name.data() + name.size();
+    return whole && index < reader_.graph().inputs.size() ? std::optional<size_t>(index) : std::nullopt;
+  }
+
   /// Conditions on sizes that the export relied on and that ranges do not say.
-  void read_guards(std::vector<ir::Guard>& guards) {
+  void read_guards(std::vector<ir::Expr>& guards) {
     const ir::Graph& graph = reader_.graph();
     const auto input = [&](std::string_view name, int64_t dim) -> std::optional<ir::Expr> {
-      const auto position = positions_.find(name);
-      if (position == positions_.end() || !graph.inputs[position->second].value.valid()) return std::nullopt;
-      const ir::Value& value = graph[graph.inputs[position->second].value];
+      const std::optional<size_t> position = input_position(name);
+      if (!position || !graph.inputs[*position].value.valid()) return std::nullopt;
+      const ir::Value& value = graph[graph.inputs[*position].value];
       if (dim < 0) return value.kind == ir::ValueKind::kScalar && value.scalar.type() == ir::ExprType::kInt ? std::optional(value.scalar) : std::nullopt;
       if (value.kind != ir::ValueKind::kTensor || dim >= value.type.rank()) return std::nullopt;
       return value.type.sizes[static_cast<size_t>(dim)];
     };
     for (const JsonValue text : json_items(program_, "guards_code")) {
       const std::optional<ir::Expr> guard = read_guard(json_text(text), context_.program.exprs, input);
-      if (guard && guard->type() == ir::ExprType::kBool && !ir::symbols_in(*guard).empty() && !excludes_small_size(*guard)) guards.push_back({*guard, std::string(json_text(text))});
+      if (guard && guard->type() == ir::ExprType::kBool && !ir::symbols_in(*guard).empty() && !excludes_small_size(*guard)) guards.push_back(*guard);
     }
   }
 

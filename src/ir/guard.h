@@ -9,13 +9,7 @@
 
 namespace pteron::ir {
 
-/// Must hold at every call; `text` are the archive's words for it.
-struct Guard {
-  Expr condition;
-  std::string text;
-};
-
-/// By name of the method.
-using Guards = std::map<std::string, std::vector<Guard>>;
+/// What must hold at every call, by name of the method.
+using Guards = std::map<std::string, std::vector<Expr>>;
 
 }  // namespace pteron::ir
