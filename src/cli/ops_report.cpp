@@ -181,7 +181,6 @@ std::string unsupported_text(const ir::Catalog& catalog, const compiler::Environ
   for (const auto& limit : compiler::executorch_limits()) str_append(out, "| `", limit.op, "` | ", limit.reason, " |\n");
   out += "| complex numbers | few official kernels take them |\n\n";
   out += executorch_trial_text(catalog, environment);
-  out += "\nOne fault stays: in a call with a size of 0 beside the dim, the official `cat` forgets the other sizes of its result.\n";
   str_append(out, "\n## Official kernels that do not run here\n\n", joined(missing_kernels(environment)), "\n");
   return out;
 }

@@ -481,6 +481,32 @@ Result<std::vector<int32_t>> MethodEmitter::call_args(const ir::Graph& graph, co
   return args;
 }
 
+bool MethodEmitter::may_lose_sizes(const ir::Graph& graph, const ir::Node& node) const {
+  if (options_.profile != Profile::kExecutorch || node.op->name != "aten::cat") return false;
+  const std::vector<Expr>& sizes = graph[node.outputs[0]].type.sizes;
+  int64_t dim = ir::NodeView(graph, *node.op, node.args).integer("dim");
+  if (dim < 0) dim += static_cast<int64_t>(sizes.size());
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    if (static_cast<int64_t>(d) != dim && ir::bounds(sizes[d]).min <= 0) return true;
+  }
+  return false;
+}
+
+Result<int32_t> MethodEmitter::restore_sizes(const TensorType& type, ValueId id) {
+  Placement place = scopes_.back().at(id.index);
+  std::vector<uint8_t> ignored;
+  PTERON_ASSIGN(format::TensorSpec spec, tensor_spec(type, "its result", &ignored));
+  PTERON_ASSIGN(const int32_t sizes, expr_list(type.sizes, BaseType::kInt));
+  spec.allocation = format::Allocation{};
+  const int32_t value = add_value(std::move(spec));
+  aliases_.push_back({value, place.root, 0});
+  touch(place.root);
+  call("executorch_prim::et_view.default", {place.value, sizes, value});
+  place.value = value;
+  bind(id, std::move(place));
+  return value;
+}
+
 Status MethodEmitter::emit_call(const ir::Graph& graph, const ir::Node& node) {
   if (node.op->kernel.empty()) return Status(Code::kInternal, str_cat(current_, ": ", node.op->name, " has no kernel"));
   if (std::optional<Placement> place = scattered_already(graph, node)) {
@@ -505,6 +531,7 @@ Status MethodEmitter::emit_call(const ir::Graph& graph, const ir::Node& node) {
   }
   const bool list_result = node.op->schema.returns.size() == 1 && node.op->schema.returns[0].type.list;
   const std::optional<Placement> in_argument = joined ? joined : place_in_argument(graph, node);
+  const bool loses_sizes = may_lose_sizes(graph, node);
   // Outs are made while the call is the next instruction; arguments were touched at this position, so they do not share memory with outs.
   std::vector<int32_t> outs;
   for (const ValueId id : node.outputs) {
@@ -525,10 +552,11 @@ Status MethodEmitter::emit_call(const ir::Graph& graph, const ir::Node& node) {
       continue;
     }
     std::optional<Placement> named = in_argument;
-    if (!named && !list_result) named = place_in_target(graph, node, id);
+    if (!named && !list_result && !loses_sizes) named = place_in_target(graph, node, id);
     if (!named) {
       PTERON_ASSIGN(named, new_planned(out.type, "its result"));
     }
+    if (loses_sizes) std::get<format::TensorSpec>(plan_.values[static_cast<size_t>(named->value)]).dynamism = format::Dynamism::kBounded;
     outs.push_back(named->value);
     touch(named->root);
     bind(id, *std::move(named));
@@ -546,6 +574,9 @@ Status MethodEmitter::emit_call(const ir::Graph& graph, const ir::Node& node) {
     }
   }
   call(node.op->kernel, std::move(args));
+  if (loses_sizes) {
+    PTERON_ASSIGN(outs[0], restore_sizes(graph[node.outputs[0]].type, node.outputs[0]));
+  }
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     if (graph[node.outputs[i]].kind == ir::ValueKind::kScalar) check_range(graph[node.outputs[i]].scalar, outs[i]);
   }

@@ -99,6 +99,11 @@ class MethodEmitter {
   Status emit_node(const ir::Graph& graph, const ir::Node& node);
   Status emit_view(const ir::Graph& graph, const ir::Node& node);
   Status emit_call(const ir::Graph& graph, const ir::Node& node);
+  /// True for a cat of the executorch profile whose result may have no elements because of a size beside the dim: the official kernel then
+  /// gives it other sizes.
+  bool may_lose_sizes(const ir::Graph& graph, const ir::Node& node) const;
+  /// A view of a result that may have lost its sizes, with them; becomes what later nodes read.
+  Result<int32_t> restore_sizes(const ir::TensorType& type, ir::ValueId id);
   Status emit_delegate(const ir::Graph& graph, const ir::Node& node);
   /// The memory that a delegate's tensor input and its result `out` share: the input's own if nobody reads its old bytes, else a copy.
   Result<Placement> place_update(const ir::Graph& graph, const std::vector<ir::ValueId>& inputs, size_t input, ir::ValueId out);
