@@ -5,6 +5,7 @@
 
 #include "interp/evaluator.h"
 #include "passes/passes.h"
+#include "passes/probe_dtypes.h"
 #include "passes/test_ops.h"
 #include "tensor/dtype.h"
 
@@ -139,6 +140,33 @@ TEST(FoldConvBn, LeavesAConvolutionWithOtherUses) {
   auto changed = fold_conv_bn(t.graph, t.catalog);
   ASSERT_TRUE(changed.ok());
   EXPECT_FALSE(*changed);
+}
+
+/// Of the first operands that add_but_of_uint16 has seen.
+int64_t& most_elements() {
+  static int64_t most = 0;
+  return most;
+}
+
+Status add_but_of_uint16(runtime::KernelContext&, const runtime::Tensor& self, const runtime::Tensor&, runtime::Scalar, runtime::Tensor&) {
+  most_elements() = std::max(most_elements(), self.numel());
+  return self.dtype() == DType::kUInt16 ? Status(Code::kUnsupported, "no uint16") : ok_status();
+}
+
+TEST(ProbeDTypes, LargeTensorsAreStoodForBySmallOnes) {
+  static constexpr runtime::Kernel kRows[] = {{"aten::add.out", PTERON_KERNEL(add_but_of_uint16)}};
+  runtime::KernelTable table;
+  table.add(kRows);
+  const interp::Evaluator evaluator(table, serial_pool());
+  for (const DType dtype : {DType::kUInt16, DType::kUInt32}) {
+    TestGraph t;
+    const Expr n = t.program.exprs.symbol("n");
+    t.program.exprs.set_range(n, {5000, 6000});
+    const ValueId sum = t.builder.op("aten::add.Tensor", {t.input("x", {4096, n, 3}, dtype), t.input("y", {4096, 1, 3}, dtype)});
+    EXPECT_EQ(probe_dtypes(t.graph, t.graph[t.graph[sum].producer], evaluator), dtype == DType::kUInt16 ? "no uint16" : "");
+  }
+  EXPECT_GT(most_elements(), 0);
+  EXPECT_LE(most_elements(), 4096);
 }
 
 }  // namespace
