@@ -224,7 +224,7 @@ Status check_bounds(const ir::Program& program) {
 }
 
 /// All that the profile cannot run, in one error.
-Status check_all(const ir::Program& program, const passes::PassContext& context, bool executorch) {
+Status check_all(ir::Program& program, const passes::PassContext& context, bool executorch) {
   std::string text;
   const auto note = [&](const Status& status) {
     if (!status.ok()) str_append(text, text.empty() ? "" : "\n", status.message());

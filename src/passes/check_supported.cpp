@@ -7,7 +7,6 @@
 #include "passes/alias_ops.h"
 #include "passes/passes.h"
 #include "passes/probe_dtypes.h"
-#include "tensor/dtype.h"
 
 namespace pteron::passes {
 
@@ -33,8 +32,16 @@ void note(const Node& node, std::string why, std::map<std::string, Missing>* mis
   entry.why = std::move(why);
 }
 
+/// What the operator's own room says against this form of it; empty if nothing.
+std::string refusal_of_inference(Graph& graph, const Node& node) {
+  if (node.op->def.infer == nullptr) return {};
+  ir::InferContext context(graph, *node.op, node.args);
+  const Status status = node.op->def.infer(context);
+  return status.code() == Code::kUnsupported ? std::string(status.message()) : std::string();
+}
+
 /// Why a node cannot run; empty if it can.
-std::string problem_of(const Graph& graph, const Node& node, const HasKernel& has_kernel, bool allow_random, const interp::Evaluator* evaluator) {
+std::string problem_of(Graph& graph, const Node& node, const HasKernel& has_kernel, bool allow_random, const interp::Evaluator* evaluator) {
   const ir::Op& op = *node.op;
   if (!node.refusal.empty()) return node.refusal;
   if (op.name.starts_with("torch._functorch.")) return "part of a torch.func transform; export.run_decompositions() makes plain operators of it";
@@ -44,22 +51,12 @@ std::string problem_of(const Graph& graph, const Node& node, const HasKernel& ha
   if (op.has(ir::kRegion)) return has_kernel(op.name) ? std::string() : "control flow";
   if (!allow_random && draws_random(graph, node)) return std::string(kRandomWhy);
   if (op.kernel.empty()) return "no kernel";
-  if (op.name == "aten::_to_copy") {  // there are no conversions from and to half complex numbers
-    const DType from = graph[std::get<ir::ValueId>(node.args[0])].type.dtype, to = graph[node.outputs[0]].type.dtype;
-    const auto bare = [](DType t) { return t == DType::kComplexHalf; };
-    if (from != to && (bare(from) || bare(to))) return str_cat("no conversion from ", dtype_name(from), " to ", dtype_name(to));
-  }
-  if (op.name == "aten::bincount") {
-    const auto* weights = std::get_if<ir::ValueId>(&node.args[1]);
-    const ir::Expr count = ir::numel_of(graph[std::get<ir::ValueId>(node.args[0])].type.sizes);
-    const bool floats = graph[node.outputs[0]].type.dtype != DType::kInt64;
-    if (weights != nullptr && weights->valid() && floats && ir::dim_is(count, 0)) return "with weights of no elements: PyTorch gives int64 there, the archive says a float";
-  }
+  if (std::string why = refusal_of_inference(graph, node); !why.empty()) return why;
   if (!has_kernel(op.kernel)) return str_cat("no kernel ", op.kernel);
   return evaluator == nullptr ? std::string() : probe_dtypes(graph, node, *evaluator);
 }
 
-void collect(const Graph& graph, const HasKernel& has_kernel, bool allow_random, const interp::Evaluator* evaluator, std::map<std::string, Missing>* missing) {
+void collect(Graph& graph, const HasKernel& has_kernel, bool allow_random, const interp::Evaluator* evaluator, std::map<std::string, Missing>* missing) {
   for (const ir::NodeId id : graph.order) {
     const Node& node = graph[id];
     note(node, problem_of(graph, node, has_kernel, allow_random, evaluator), missing);
@@ -68,7 +65,7 @@ void collect(const Graph& graph, const HasKernel& has_kernel, bool allow_random,
 }
 
 /// Nodes that no later pass could make anything of.
-void collect_hopeless(const Graph& graph, bool allow_random, std::map<std::string, Missing>* missing) {
+void collect_hopeless(Graph& graph, bool allow_random, std::map<std::string, Missing>* missing) {
   for (const ir::NodeId id : graph.order) {
     const Node& node = graph[id];
     std::string why = node.refusal;
@@ -98,13 +95,13 @@ bool draws_random(const Graph& graph, const Node& node) {
   return true;
 }
 
-Status check_supported(const ir::Program& program, const HasKernel& has_kernel, bool allow_random, const interp::Evaluator* evaluator) {
+Status check_supported(ir::Program& program, const HasKernel& has_kernel, bool allow_random, const interp::Evaluator* evaluator) {
   std::map<std::string, Missing> missing;
   for (const auto& method : program.methods) collect(method->graph, has_kernel, allow_random, evaluator, &missing);
   return in_one_error(missing);
 }
 
-Status check_known(const ir::Program& program, bool allow_random) {
+Status check_known(ir::Program& program, bool allow_random) {
   std::map<std::string, Missing> missing;
   for (const auto& method : program.methods) collect_hopeless(method->graph, allow_random, &missing);
   return in_one_error(missing);

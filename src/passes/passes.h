@@ -46,13 +46,14 @@ using HasKernel = std::function<bool(std::string_view kernel)>;
 /// Errors: what the decompositions say; kInternal (a decomposition that does not end or changes a result's dtype or rank).
 Result<bool> decompose(ir::Graph& graph, const ir::Catalog& catalog, const Keep& keep, const HasKernel& has_kernel = {});
 
-/// Errors: kUnsupported naming every operator that is not a view and has no kernel, with its count and first source line.
+/// Errors: kUnsupported naming every operator that is not a view and has no kernel, or whose inference says kUnsupported to this form of it,
+/// with its count and first source line.
 /// Operators that draw random numbers are unsupported unless allowed. With an evaluator, kernels are tried on dtypes that few of them take.
-Status check_supported(const ir::Program& program, const HasKernel& has_kernel, bool allow_random = false, const interp::Evaluator* evaluator = nullptr);
+Status check_supported(ir::Program& program, const HasKernel& has_kernel, bool allow_random = false, const interp::Evaluator* evaluator = nullptr);
 
 /// What no later pass can make anything of, for the error of an early one: unknown operators and, unless allowed, those that draw random numbers.
 /// Errors: kUnsupported, as check_supported.
-Status check_known(const ir::Program& program, bool allow_random);
+Status check_known(ir::Program& program, bool allow_random);
 
 /// True if the node's results differ from call to call (a dropout outside of training draws nothing).
 bool draws_random(const ir::Graph& graph, const ir::Node& node);

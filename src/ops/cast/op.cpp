@@ -2,6 +2,7 @@
 #include "base/str_cat.h"
 #include "ops/infer.h"
 #include "ops/layout.h"
+#include "tensor/dtype.h"
 
 namespace pteron::ops::cast {
 
@@ -23,7 +24,14 @@ Status cast_type(InferContext& c, DType dtype) {
   return ok_status();
 }
 Status infer_like_format(InferContext& c) { return cast_type(c, c.type("self").dtype); }
-Status infer_to_copy(InferContext& c) { return cast_type(c, c.dtype("dtype", c.type("self").dtype)); }
+/// Errors: kUnsupported (half complex numbers are only moved).
+Status infer_to_copy(InferContext& c) {
+  const DType from = c.type("self").dtype, to = c.dtype("dtype", from);
+  if (from != to && (from == DType::kComplexHalf || to == DType::kComplexHalf)) {
+    return Status(Code::kUnsupported, str_cat("no conversion from ", dtype_name(from), " to ", dtype_name(to)));
+  }
+  return cast_type(c, to);
+}
 Status infer_to_other(InferContext& c) { return cast_type(c, c.type("other").dtype); }
 Status infer_type_as(InferContext& c) {
   c.add(elementwise_type(c, c.type("other").dtype, c.type("self").sizes, {"self"}));

@@ -46,7 +46,10 @@ Status infer_bincount(InferContext& c) {
   const TensorType& self = c.type("self");
   if (self.rank() != 1 || !is_integral(self.dtype, false)) return Status(Code::kInvalidInput, "bincount expects a one-dimensional tensor of integers");
   DType dtype = DType::kInt64;
-  if (!c.is_none("weights")) dtype = c.type("weights").dtype == DType::kFloat32 ? DType::kFloat32 : DType::kFloat64;
+  if (!c.is_none("weights")) {
+    dtype = c.type("weights").dtype == DType::kFloat32 ? DType::kFloat32 : DType::kFloat64;
+    if (ir::dim_is(self.sizes[0], 0)) return Status(Code::kUnsupported, "with weights of no elements: PyTorch gives int64 there, the archive says a float");
+  }
   int64_t largest = ir::Range::kMax;
   if (self.dtype == DType::kUInt8) largest = 255;  // what the dtype can hold
   if (self.dtype == DType::kInt8) largest = 127;
