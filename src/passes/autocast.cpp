@@ -44,13 +44,22 @@ constexpr std::array kPromote = std::to_array<std::string_view>({"cat", "index_c
 
 /// Composites whose inner products are cast one by one.
 constexpr std::array kInside = std::to_array<std::string_view>({
-    "chain_matmul", "corrcoef", "cov", "einsum", "gru_cell", "inner", "linalg_matrix_power", "linalg_pinv", "lstm_cell", "matrix_power", "rnn_relu_cell",
-    "rnn_tanh_cell", "tensordot",
+    "bilinear", "chain_matmul", "corrcoef", "cov", "einsum", "gru", "gru_cell", "inner", "linalg_matrix_power", "linalg_pinv", "lstm_cell", "matrix_power",
+    "rnn_relu", "rnn_relu_cell", "rnn_tanh", "rnn_tanh_cell", "tensordot",
 });
 
-/// Run by another kernel inside autocast than outside (lstm by oneDNN's, whose rounding is its own), with casts that no row here knows, or
-/// (gru, rnn) by a scan here that takes one dtype only.
-constexpr std::array kRefused = std::to_array<std::string_view>({"bilinear", "gru", "linear_cross_entropy", "lstm", "rnn_relu", "rnn_tanh"});
+/// With casts that no row here knows.
+constexpr std::array kRefused = std::to_array<std::string_view>({"linear_cross_entropy"});
+
+/// An LSTM layer whose output is projected: steps of products there. Others are one call of oneDNN's layer, which rounds by rules of its own and
+/// which PyTorch runs on processors with AVX-512 only.
+bool is_projected_lstm(const ir::Graph& graph, const Node& node) {
+  const auto* hx = node.args.size() < 2 ? nullptr : std::get_if<std::vector<ValueId>>(&node.args[1]);
+  if (hx == nullptr || hx->size() != 2) return false;
+  const auto& h = graph[(*hx)[0]].type.sizes;
+  const auto& c = graph[(*hx)[1]].type.sizes;
+  return !h.empty() && !c.empty() && !(h.back() == c.back());
+}
 
 bool is_eligible(const Builder& builder, ValueId id) {
   const ir::Value& value = const_cast<Builder&>(builder).graph()[id];  // NOLINT: read only
@@ -114,12 +123,16 @@ void cast_by_list(Builder& builder, const Autocast& autocast, std::string_view n
 
 }  // namespace
 
-bool is_cast_inside(const Node& node) { return node.op->functional == nullptr && is_one_of(aten_name(*node.op), kInside); }
+bool is_cast_inside(const ir::Graph& graph, const Node& node) {
+  const std::string_view name = aten_name(*node.op);
+  return node.op->functional == nullptr && (is_one_of(name, kInside) || (name == "lstm" && is_projected_lstm(graph, node)));
+}
 
 Result<std::vector<ValueId>> expand_in_autocast(Builder& builder, const Autocast& autocast, const Node& node) {
   const Status unknown(Code::kUnsupported, str_cat("autocast of ", node.op->name));
   if (node.op->def.decompose == nullptr) return unknown;
   bool nested = false;
+  builder.has_kernel = [](std::string_view kernel) { return !kernel.starts_with("pteron::"); };  // a scan of a recurrent layer takes one dtype only
   builder.before = [&](const ir::Op& op, std::vector<ir::Arg>& args) {
     const std::string_view name = aten_name(op);
     nested = nested || is_one_of(name, kInside) || is_one_of(name, kRefused);
@@ -127,6 +140,7 @@ Result<std::vector<ValueId>> expand_in_autocast(Builder& builder, const Autocast
   };
   std::vector<ValueId> results = node.op->def.decompose(builder, ir::NodeView(builder.graph(), *node.op, node.args));
   builder.before = nullptr;
+  builder.has_kernel = nullptr;
   PTERON_TRY(builder.take_status());
   if (nested || results.size() != node.outputs.size()) return unknown;
   return results;
@@ -149,6 +163,7 @@ Status apply_autocast(Builder& builder, const Autocast& autocast, Node& node, bo
   if (!autocast.enabled || node.op->functional != nullptr) return *stale ? retype(builder, node) : ok_status();
   const std::string_view name = aten_name(*node.op);
   if (name.empty()) return ok_status();
+  if (name == "lstm") return Status(Code::kUnsupported, str_cat("autocast of ", node.op->name, ": PyTorch leaves it to oneDNN, on processors with AVX-512 only"));
   if (is_one_of(name, kRefused)) return Status(Code::kUnsupported, str_cat("autocast of ", node.op->name));
   const bool lower = is_one_of(name, kLower);
   cast_by_list(builder, autocast, name, node.args);

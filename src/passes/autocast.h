@@ -19,7 +19,7 @@ struct Autocast {
 Status apply_autocast(ir::Builder& builder, const Autocast& autocast, ir::Node& node, bool* stale);
 
 /// True for a composite whose own operators autocast casts, one by one: an einsum without sums stays in float32, one with them does not.
-bool is_cast_inside(const ir::Node& node);
+bool is_cast_inside(const ir::Graph& graph, const ir::Node& node);
 
 /// Makes the operators of such a composite (nodes go to the builder), each with its casts. One id per result.
 /// Errors: kUnsupported (its operators are not known here); what building nodes says.

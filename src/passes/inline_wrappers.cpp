@@ -166,7 +166,7 @@ class Inliner {
     if (node.module.empty()) node.module = module;
     if (is_wrapper(*node.op)) return inline_node(node, state, map);
     builder_.set_origin(node);
-    if (state.enabled && is_cast_inside(node)) return expand_node(body, node, state, map);
+    if (state.enabled && is_cast_inside(graph_, node)) return expand_node(body, node, state, map);
     for (ValueId& out : node.outputs) out = copy_value(body[out], out, map);
     if (state.enabled && !node.regions.empty()) return Status(Code::kUnsupported, str_cat("control flow ", node.op->name, " inside an autocast region"));
     for (const auto& region : node.regions) PTERON_TRY(inline_in_region(*region));

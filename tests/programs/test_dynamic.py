@@ -56,6 +56,51 @@ def test_form(tmp_path, name):
         assert text in run(tmp_path / "m.pte", [call], tmp_path, expect=5)
 
 
+def pairs(a, b):
+    return a.reshape(-1, 2, 4) * (1 if a.shape[0] > b.shape[0] else -1), b * 2
+
+
+def test_conditions_name_input_and_dim(tmp_path):
+    """What the export assumed of sizes, in the tool's own words."""
+    auto = {0: AUTO(min=2, max=16)}
+    program, _ = compile_model(model(pairs), (x(8, 4), x(3, 4)), tmp_path, dynamic_shapes=((auto, auto),))
+    odd = run(program, [(x(5, 4), x(2, 4))], tmp_path, expect=5)
+    assert "input 0 (args_0): size of dim 0: expected " in odd and "%2==0, found 5" in odd
+    other = run(program, [(x(4, 4), x(6, 4))], tmp_path, expect=5)
+    assert " = 6 (input 1 (args_1): size of dim 0)" in other and " = 4 (input 0 (args_0): size of dim 0)" in other
+    assert "L['" not in odd + other and "size()" not in odd + other
+
+
+def test_checks_say_what_they_are_about(tmp_path):
+    """A condition of torch._check on a number that a tensor holds, and on a number and a size."""
+    def forward(a, k):
+        k = k.item()
+        torch._check(k >= 0)
+        torch._check(k % 3 != 2)
+        torch._check(k <= a.shape[0])
+        return a * k
+    program, _ = compile_model(model(forward), (x(6, 3), torch.tensor(4)), tmp_path, dynamic_shapes=(({0: AUTO(min=2, max=16)}, None),))
+    for size, k, text in ((6, 5, "where u0 is the number of aten::item at test_dynamic.py:"), (3, 4, "is size of dim 0 of input 'args_0'")):
+        said = run(program, [(x(size, 3), torch.tensor(k))], tmp_path, expect=6)
+        assert text in said and "Runtime assertion" not in said and "node '" not in said, said
+
+
+def test_plan_that_fits_no_machine(tmp_path):
+    """Terabytes of planned memory: the method, the arena, the bytes, and what there is."""
+    import resource
+    import subprocess
+    huge = {0: Dim("p", min=1, max=10**6), 1: Dim("q", min=1, max=10**6)}
+    program, said = compile_model(model(lambda a: (a * 2).cumsum(0).cumsum(1)), (x(2, 3),), tmp_path, "--backend", "portable", dynamic_shapes=((huge,),))
+    from whole import TOOL, write_tensors
+    write_tensors(tmp_path / "in.safetensors", [x(2, 3)])
+    limit = 1 << 34
+    done = subprocess.run([str(TOOL), "run", str(program), "--inputs", str(tmp_path / "in.safetensors")], capture_output=True, text=True, timeout=60,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+    assert done.returncode == 7, done.stderr
+    assert "method forward: arena 1 (planned memory): out of memory: 4000000000000 bytes (3.6 TiB) were asked for" in done.stderr
+    assert "the machine has" in done.stderr and "the process may have 16.0 GiB" in done.stderr
+
+
 def test_two_symbols_of_one_size_stay_two(tmp_path):
     """Both dims are 4 in the example; nothing may tie or freeze them."""
     check_calls(model(lambda a, b: a.sum() + b.cumsum(0)), [(x(4), x(4)), (x(2), x(6))], tmp_path, dynamic_shapes=(({0: Dim("p", min=1, max=8)}, {0: Dim("q", min=1, max=8)}),))

@@ -1,6 +1,7 @@
 // Determinant and inverse by LU factorisation with partial pivoting, one matrix after the other. Table: kernel.cpp.
 #include <algorithm>
 #include <cmath>
+#include <complex>
 
 #include "base/str_cat.h"
 #include "ops/matmul/kernels.h"
@@ -13,8 +14,21 @@ using runtime::KernelContext;
 using runtime::Tensor;
 using runtime::Value;
 
+/// What a matrix of T is factorised in.
+template <typename T>
+struct WideOf {
+  using Type = double;
+};
+template <typename T>
+struct WideOf<std::complex<T>> {
+  using Type = std::complex<double>;
+};
+template <typename T>
+using Wide = typename WideOf<T>::Type;
+
 /// Swaps the row with the largest value of column `c` into place. Returns false if the column is zero.
-bool pivot(double* m, double* other, int64_t n, int64_t c, double* sign) {
+template <typename S>
+bool pivot(S* m, S* other, int64_t n, int64_t c, S* sign) {
   int64_t best = c;
   for (int64_t r = c + 1; r < n; ++r) {
     if (std::abs(m[r * n + c]) > std::abs(m[best * n + c])) best = r;
@@ -24,11 +38,12 @@ bool pivot(double* m, double* other, int64_t n, int64_t c, double* sign) {
     if (other != nullptr) std::swap_ranges(other + c * n, other + (c + 1) * n, other + best * n);
     *sign = -*sign;
   }
-  return m[c * n + c] != 0;
+  return m[c * n + c] != S(0);
 }
 
 /// Makes m upper triangular, doing the same to `other`. Returns 0, or the 1-based column whose pivot is zero.
-int64_t eliminate(double* m, double* other, int64_t n, double* sign) {
+template <typename S>
+int64_t eliminate(S* m, S* other, int64_t n, S* sign) {
   int64_t info = 0;
   for (int64_t c = 0; c < n; ++c) {
     if (!pivot(m, other, n, c, sign)) {
@@ -36,8 +51,8 @@ int64_t eliminate(double* m, double* other, int64_t n, double* sign) {
       continue;
     }
     for (int64_t r = c + 1; r < n; ++r) {
-      const double factor = m[r * n + c] / m[c * n + c];
-      if (factor == 0) continue;
+      const S factor = m[r * n + c] / m[c * n + c];
+      if (factor == S(0)) continue;
       for (int64_t j = c; j < n; ++j) m[r * n + j] -= factor * m[c * n + j];
       if (other == nullptr) continue;
       for (int64_t j = 0; j < n; ++j) other[r * n + j] -= factor * other[c * n + j];
@@ -47,10 +62,11 @@ int64_t eliminate(double* m, double* other, int64_t n, double* sign) {
 }
 
 /// other = inverse(upper m) * other.
-void back_substitute(const double* m, double* other, int64_t n) {
+template <typename S>
+void back_substitute(const S* m, S* other, int64_t n) {
   for (int64_t r = n; r-- > 0;) {
     for (int64_t k = r + 1; k < n; ++k) {
-      const double factor = m[r * n + k];
+      const S factor = m[r * n + k];
       for (int64_t j = 0; j < n; ++j) other[r * n + j] -= factor * other[k * n + j];
     }
     for (int64_t j = 0; j < n; ++j) other[r * n + j] /= m[r * n + r];
@@ -68,10 +84,10 @@ int64_t batch_offset(const Tensor& t, int64_t index, int dims) {
 }
 
 template <typename T>
-void read_matrix(const Tensor& a, int64_t offset, int64_t n, double* m) {
+void read_matrix(const Tensor& a, int64_t offset, int64_t n, Wide<T>* m) {
   const T* from = a.as<T>() + offset;
   for (int64_t i = 0; i < n; ++i) {
-    for (int64_t j = 0; j < n; ++j) m[i * n + j] = static_cast<double>(from[i * a.stride(a.rank() - 2) + j * a.stride(a.rank() - 1)]);
+    for (int64_t j = 0; j < n; ++j) m[i * n + j] = static_cast<Wide<T>>(from[i * a.stride(a.rank() - 2) + j * a.stride(a.rank() - 1)]);
   }
 }
 
@@ -79,19 +95,30 @@ Status check_square(const Tensor& a) {
   if (a.rank() < 2 || a.size(a.rank() - 1) != a.size(a.rank() - 2)) {
     return Status(Code::kInvalidInput, str_cat("expected square matrices, got ", shape_text(a.sizes())));
   }
-  if (a.dtype() != DType::kFloat32 && a.dtype() != DType::kFloat64) {
+  if (real_dtype(a.dtype()) != DType::kFloat32 && real_dtype(a.dtype()) != DType::kFloat64) {
     return Status(Code::kUnsupported, str_cat("factorisation of ", dtype_name(a.dtype())));
   }
   return ok_status();
 }
 
+/// fn.template operator()<T>() for a dtype that check_square takes.
+template <typename Fn>
+void dispatch_lu(DType dtype, const Fn& fn) {
+  switch (dtype) {
+    case DType::kFloat32: return fn.template operator()<float>();
+    case DType::kComplexFloat: return fn.template operator()<std::complex<float>>();
+    case DType::kComplexDouble: return fn.template operator()<std::complex<double>>();
+    default: return fn.template operator()<double>();
+  }
+}
+
 template <typename T>
-void determinants(const Tensor& a, const Tensor& out, double* m) {
+void determinants(const Tensor& a, const Tensor& out, Wide<T>* m) {
   const int64_t n = a.size(a.rank() - 1);
   for (int64_t i = 0; i < out.numel(); ++i) {
     read_matrix<T>(a, batch_offset(a, i, a.rank() - 2), n, m);
-    double det = 1;
-    eliminate(m, nullptr, n, &det);
+    Wide<T> det = 1;
+    eliminate<Wide<T>>(m, nullptr, n, &det);
     for (int64_t d = 0; d < n; ++d) det *= m[d * n + d];
     out.as<T>()[batch_offset(out, i, out.rank())] = static_cast<T>(det);
   }
@@ -100,25 +127,20 @@ void determinants(const Tensor& a, const Tensor& out, double* m) {
 Status det_out(KernelContext& context, const Tensor& a, Tensor& out) {
   PTERON_TRY(check_square(a));
   PTERON_TRY(resize(out, a.sizes().first(static_cast<size_t>(a.rank() - 2))));
-  auto* m = reinterpret_cast<double*>(context.scratch.data());
-  if (a.dtype() == DType::kFloat32) {
-    determinants<float>(a, out, m);
-  } else {
-    determinants<double>(a, out, m);
-  }
+  dispatch_lu(a.dtype(), [&]<typename T>() { determinants<T>(a, out, reinterpret_cast<Wide<T>*>(context.scratch.data())); });
   return ok_status();
 }
 
 template <typename T>
-int64_t inverses(const Tensor& a, const Tensor& out, const Tensor& info, double* m) {
+int64_t inverses(const Tensor& a, const Tensor& out, const Tensor& info, Wide<T>* m) {
   const int64_t n = a.size(a.rank() - 1);
-  double* inverse = m + n * n;
+  Wide<T>* inverse = m + n * n;
   int64_t worst = 0;
   for (int64_t i = 0; i < info.numel(); ++i) {
     read_matrix<T>(a, batch_offset(a, i, a.rank() - 2), n, m);
-    std::fill(inverse, inverse + n * n, 0.0);
+    std::fill(inverse, inverse + n * n, Wide<T>(0));
     for (int64_t d = 0; d < n; ++d) inverse[d * n + d] = 1;
-    double sign = 1;
+    Wide<T> sign = 1;
     const int64_t failed = eliminate(m, inverse, n, &sign);
     worst = std::max(worst, failed);
     info.as<int32_t>()[batch_offset(info, i, info.rank())] = static_cast<int32_t>(failed);
@@ -135,8 +157,8 @@ Status inverse_out(KernelContext& context, const Tensor& a, bool check_errors, T
   PTERON_TRY(check_square(a));
   PTERON_TRY(resize(inverse, a.sizes()));
   PTERON_TRY(resize(info, a.sizes().first(static_cast<size_t>(a.rank() - 2))));
-  auto* m = reinterpret_cast<double*>(context.scratch.data());
-  const int64_t failed = a.dtype() == DType::kFloat32 ? inverses<float>(a, inverse, info, m) : inverses<double>(a, inverse, info, m);
+  int64_t failed = 0;
+  dispatch_lu(a.dtype(), [&]<typename T>() { failed = inverses<T>(a, inverse, info, reinterpret_cast<Wide<T>*>(context.scratch.data())); });
   if (check_errors && failed != 0) {
     return Status(Code::kInvalidInput, str_cat("linalg.inv: the diagonal element ", failed, " is zero, the matrix is singular"));
   }
@@ -152,7 +174,7 @@ size_t lu_workspace(std::span<Value* const> args) {
   const Tensor& a = args[0]->tensor;
   if (a.rank() < 2) return 0;
   const auto n = static_cast<size_t>(a.size(a.rank() - 1));
-  return 2 * n * n * sizeof(double);
+  return 2 * n * n * sizeof(double) * (is_complex(a.dtype()) ? 2 : 1);
 }
 
 }  // namespace pteron::ops::matmul

@@ -514,7 +514,7 @@ std::vector<ValueId> decompose_bilinear(Builder& b, const NodeView& n) {
   const ValueId left = f.view(f.mm(f.view(x, {count, in1}), weight), {count, outs, in2});
   std::vector<Expr> sizes = batch;
   sizes.push_back(outs);
-  const ValueId out = f.view(f.bmm(left, f.view(y, {count, in2, 1})), sizes);
+  const ValueId out = f.to(f.view(f.bmm(left, f.view(y, {count, in2, 1})), sizes), f.dtype(x));  // products may be narrower inside autocast
   return {bias.valid() ? f.add(out, bias) : out};
 }
 

@@ -1,6 +1,7 @@
 // Padding kernels. All move bytes; reflection and replication map every output position of the padded dims to an input position.
 #include <algorithm>
 
+#include "ops/convert_float8.h"
 #include "ops/element.h"
 #include "ops/kernels.h"
 #include "ops/view/run.h"
@@ -29,11 +30,19 @@ Status padded_sizes(const Tensor& self, const IntList& pads, Sizes* sizes) {
   return ok_status();
 }
 
+/// 8-bit floats have no C++ type: their bits are made here.
+Status fill_with(KernelContext& context, const Scalar& value, const TensorView& to) {
+  if (!is_float8(to.dtype)) return fill_tensor(context, value, to);
+  Element bits;
+  bits.bytes[0] = std::byte{float_to_float8(static_cast<float>(value.to_double()), float8_format(to.dtype))};
+  return fill_tensor(context, bits, to);
+}
+
 Status constant_pad_nd(KernelContext& context, const Tensor& self, IntList pads, Scalar value, Tensor& out) {
   Sizes sizes;
   PTERON_TRY(padded_sizes(self, pads, &sizes));
   PTERON_TRY(resize(out, sizes));
-  PTERON_TRY(fill_tensor(context, value, out.view));
+  PTERON_TRY(fill_with(context, value, out.view));
   view::Placed from = view::placed(self.view), to = view::placed(out.view);
   for (size_t i = 0; i < pads.size() / 2; ++i) {
     const auto d = static_cast<int64_t>(sizes.size() - 1 - i);

@@ -55,7 +55,7 @@ State step(Compose& f, Kind kind, ValueId from_input, ValueId from_hidden, State
 ValueId unroll(Compose& f, Kind kind, ValueId from_input, const Weights& w, bool reverse, State* s) {
   const Expr length = f.size(from_input, 0);
   if (!length.is_const()) {
-    f.b.fail(Status(Code::kUnsupported, str_cat("a recurrent network over the dynamic length ", ir::to_text(length), " needs the kernels of the pteron profile")));
+    f.b.fail(Status(Code::kUnsupported, str_cat("a recurrent network over the dynamic length ", ir::to_text(length), " needs the kernels of the pteron profile, which compute in one dtype (not inside autocast)")));
     return {};
   }
   std::vector<ValueId> outs(static_cast<size_t>(length.value()));
@@ -72,7 +72,7 @@ ValueId direction(Compose& f, Kind kind, ValueId x, Weights w, bool reverse, Sta
   Builder& b = f.b;
   const std::string_view name = kind == Kind::kLstm ? "pteron::lstm_scan" : kind == Kind::kGru ? "pteron::gru_scan" : "pteron::rnn_scan";
   const bool scans = b.has_kernel == nullptr || b.has_kernel(str_cat(name, ".out"));
-  if (kind != Kind::kGru && w.input_bias.valid() && w.hidden_bias.valid()) {
+  if (scans && kind != Kind::kGru && w.input_bias.valid() && w.hidden_bias.valid()) {
     // Both biases only ever appear as their sum.
     w.input_bias = f.add(w.input_bias, w.hidden_bias);
     w.hidden_bias = {};

@@ -1,8 +1,10 @@
 // Kernels of softmax, log_softmax and logsumexp: row by row where the dim lies densely, in tiles of columns elsewhere. The compiler's
 // half is op.cpp.
 #include <cmath>
+#include <complex>
 #include <limits>
 
+#include "ops/complex_parts.h"
 #include "ops/math_more.h"
 #include "ops/slices.h"
 
@@ -182,9 +184,40 @@ Status logsumexp_part(KernelContext& c, const Tensor& self, const ReducePlan& pl
   return ok_status();
 }
 
+/// Sum of exp(z - context), the context a real number.
+struct ComplexExpFold : FoldBase<std::complex<double>, std::complex<double>> {
+  const double* shifts = nullptr;
+  Part context(int64_t linear) const { return shifts[linear]; }
+  Part identity() const { return 0; }
+  Part fold(Part acc, Part z, Part shift) const { return acc + std::exp(z - shift); }
+  Part join(Part a, Part b) const { return a + b; }
+  Total start() const { return 0; }
+  Total merge(Total total, Part acc) const { return total + acc; }
+  Total combine(Total a, Total b) const { return a + b; }
+};
+
+/// Shifted by the largest real part.
+Status logsumexp_complex(KernelContext& c, const Tensor& self, uint32_t mask, bool keepdim, Tensor& out) {
+  using Complex = std::complex<double>;
+  const LoadFn<Complex> load = load_fn<Complex>(self.dtype());
+  const StoreFn<Complex> store = store_fn<Complex>(out.dtype());
+  if (load == nullptr || !is_complex(out.dtype()) || store == nullptr) return Status(Code::kUnsupported, str_cat("logsumexp of dtype ", dtype_name(self.dtype())));
+  const TensorView* const outs[] = {&out.view};
+  const TensorView real = complex_part(self.view, 0);
+  auto* shifts = reinterpret_cast<double*>(c.scratch.data());
+  fold_reduce(*c.pool, plan_reduction(real, mask, keepdim, outs), real.data, load_fn<double>(real.dtype), MaxFold<double>(),
+              [&](const OutPlace& at, double max) { shifts[at.linear] = std::isinf(max) ? 0 : max; });
+  ComplexExpFold sum;
+  sum.shifts = shifts;
+  fold_reduce(*c.pool, plan_reduction(self.view, mask, keepdim, outs), self.view.data, load, sum,
+              [&](const OutPlace& at, Complex total) { store(out.view.data, at.offset[0], std::log(total) + shifts[at.linear]); });
+  return ok_status();
+}
+
 Status logsumexp(KernelContext& c, const Tensor& self, runtime::IntList dim, bool keepdim, Tensor& out) {
   PTERON_ASSIGN(const uint32_t mask, reduce_mask(dim, self.rank()));
   PTERON_TRY(runtime::resize(out, reduced_sizes(self.sizes(), mask, keepdim)));
+  if (is_complex(self.dtype())) return logsumexp_complex(c, self, mask, keepdim, out);
   const TensorView* const outs[] = {&out.view};
   const ReducePlan plan = plan_reduction(self.view, mask, keepdim, outs);
   return self.dtype() == DType::kFloat64 ? logsumexp_part<double>(c, self, plan, out) : logsumexp_part<float>(c, self, plan, out);

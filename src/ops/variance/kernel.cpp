@@ -1,7 +1,8 @@
-// Kernels of var, std, var_mean, std_mean: two passes in double, so that a large mean costs no digits. The compiler's half is op.cpp.
+// Kernels of var, std, var_mean, std_mean: two passes in double, so that a large mean costs no digits; four for complex numbers. The compiler's half is op.cpp.
 #include <cmath>
 #include <limits>
 
+#include "ops/complex_parts.h"
 #include "ops/reduction.h"
 
 namespace pteron::ops::variance {
@@ -27,35 +28,66 @@ struct SpreadFold : FoldBase<double, double> {
   double combine(double a, double b) const { return a + b; }
 };
 
-/// Scratch: one double per output for the means. All forms have four arguments, then the out.
-size_t workspace(std::span<runtime::Value* const> args) { return static_cast<size_t>(args[4]->tensor.numel()) * sizeof(double); }
+/// Scratch: one double per output for the means, another for the spread of the real parts of complex numbers. All forms have four arguments,
+/// then the out.
+size_t workspace(std::span<runtime::Value* const> args) {
+  return static_cast<size_t>(args[4]->tensor.numel()) * sizeof(double) * (is_complex(args[0]->tensor.dtype()) ? 2 : 1);
+}
+
+/// What one pass works on: a real tensor, or the real or imaginary parts of a complex one.
+struct Job {
+  TensorView in, out, mean;  ///< mean: the out again if nobody wants it
+  bool wants_mean;
+  double correction;
+  bool root;
+  double* means;          ///< scratch, one per output
+  double* others;         ///< variances of the real parts; null for real numbers
+  bool last;              ///< the results are complete: with those of `others` if there are some
+};
+
+Status run_pass(KernelContext& c, const Job& job, uint32_t mask, bool keepdim) {
+  const TensorView* const outs[] = {&job.out, &job.mean};
+  const ReducePlan plan = plan_reduction(job.in, mask, keepdim, outs);
+  const LoadFn<double> load = load_fn<double>(job.in.dtype);
+  const StoreFn<double> store = store_fn<double>(job.out.dtype), store_mean = store_fn<double>(job.mean.dtype);
+  if (load == nullptr || store == nullptr || store_mean == nullptr) return Status(Code::kUnsupported, str_cat("variance of dtype ", dtype_name(job.in.dtype)));
+  const double count = static_cast<double>(plan.count);
+  fold_reduce(*c.pool, plan, job.in.data, load, SumFold<double, double>(), [&](const OutPlace& at, double total) {
+    job.means[at.linear] = total / count;
+    if (job.wants_mean) store_mean(job.mean.data, at.offset[1], total / count);
+  });
+  SpreadFold spread;
+  spread.means = job.means;
+  const double divisor = std::max(0.0, count - job.correction);
+  fold_reduce(*c.pool, plan, job.in.data, load, spread, [&](const OutPlace& at, double total) {
+    double var = total / divisor;
+    if (!job.last) {
+      job.others[at.linear] = var;
+      return;
+    }
+    if (job.others != nullptr) var += job.others[at.linear];
+    store(job.out.data, at.offset[0], job.root ? std::sqrt(var) : var);
+  });
+  return ok_status();
+}
 
 Status run(KernelContext& c, const Tensor& self, std::span<const int64_t> dims, double correction, bool keepdim, bool root, Tensor& out, Tensor* mean) {
   PTERON_ASSIGN(const uint32_t mask, reduce_mask(dims, self.rank()));
   const Sizes sizes = reduced_sizes(self.sizes(), mask, keepdim);
   PTERON_TRY(runtime::resize(out, sizes));
   if (mean != nullptr) PTERON_TRY(runtime::resize(*mean, sizes));
-  const TensorView* const outs[] = {&out.view, mean == nullptr ? &out.view : &mean->view};
-  const ReducePlan plan = plan_reduction(self.view, mask, keepdim, outs);
-  const LoadFn<double> load = load_fn<double>(self.dtype());
-  const StoreFn<double> store = store_fn<double>(out.dtype());
-  const StoreFn<double> store_mean = mean == nullptr ? store : store_fn<double>(mean->dtype());
-  if (load == nullptr || store == nullptr || store_mean == nullptr) {
-    return Status(Code::kUnsupported, str_cat("variance of dtype ", dtype_name(self.dtype())));
+  const TensorView mean_view = mean == nullptr ? out.view : mean->view;
+  Job job{self.view, out.view, mean_view, mean != nullptr, correction, root, reinterpret_cast<double*>(c.scratch.data()), nullptr, true};
+  if (!is_complex(self.dtype())) return run_pass(c, job, mask, keepdim);
+  if (self.dtype() == DType::kComplexHalf) return Status(Code::kUnsupported, "variance of complex numbers of 16 bits");
+  // The sum of the variances of both parts; the mean is complex.
+  job.others = job.means + out.numel();
+  for (const int part : {0, 1}) {
+    job.in = complex_part(self.view, part);
+    if (mean != nullptr) job.mean = complex_part(mean->view, part);
+    job.last = part == 1;
+    PTERON_TRY(run_pass(c, job, mask, keepdim));
   }
-  double* means = reinterpret_cast<double*>(c.scratch.data());
-  const double count = static_cast<double>(plan.count);
-  fold_reduce(*c.pool, plan, self.view.data, load, SumFold<double, double>(), [&](const OutPlace& at, double total) {
-    means[at.linear] = total / count;
-    if (mean != nullptr) store_mean(mean->view.data, at.offset[1], total / count);
-  });
-  SpreadFold spread;
-  spread.means = means;
-  const double divisor = std::max(0.0, count - correction);
-  fold_reduce(*c.pool, plan, self.view.data, load, spread, [&](const OutPlace& at, double total) {
-    const double var = total / divisor;
-    store(out.view.data, at.offset[0], root ? std::sqrt(var) : var);
-  });
   return ok_status();
 }
 

@@ -13,17 +13,17 @@ using Ids = std::vector<ValueId>;
 
 Status check(const InferContext& c) {
   const DType dtype = c.type("self").dtype;
-  if (is_floating(dtype)) return ok_status();
-  if (is_complex(dtype)) return Status(Code::kUnsupported, "variance of complex numbers");
+  if (dtype == DType::kComplexHalf) return Status(Code::kUnsupported, "variance of complex numbers of 16 bits");
+  if (is_floating(dtype) || is_complex(dtype)) return ok_status();
   return Status(Code::kInvalidInput, str_cat("variance of dtype ", dtype_name(dtype), ": only floating and complex dtypes have one"));
 }
 Status infer_one(InferContext& c) {
   PTERON_TRY(check(c));
-  return add_reduced(c, c.type("self").dtype);
+  return add_reduced(c, real_dtype(c.type("self").dtype));
 }
 Status infer_two(InferContext& c) {
   PTERON_TRY(check(c));
-  return add_reduced(c, {c.type("self").dtype, c.type("self").dtype});
+  return add_reduced(c, {real_dtype(c.type("self").dtype), c.type("self").dtype});
 }
 
 /// The correction form of an op that has `unbiased`.
