@@ -89,10 +89,3 @@ def test_lstm_is_refused(tmp_path):
     """What PyTorch runs on some processors only, with rounding of oneDNN's own."""
     save(Region(flat(nn.LSTM(6, 5))), (torch.randn(7, 2, 6),), tmp_path / "m.pt2")
     assert "leaves it to oneDNN" in pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", expect=4).stderr
-
-
-def test_layer_of_a_length_that_varies(tmp_path):
-    length = torch.export.Dim("length", min=2, max=9)
-    save(Region(LAYERS["gru"]), (torch.randn(7, 2, 6),), tmp_path / "m.pt2", dynamic_shapes=(({0: length},),))
-    said = pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", expect=4).stderr
-    assert "over the dynamic length" in said and "inside autocast" in said

@@ -41,10 +41,10 @@ CASES = {
     "in place": (written(lambda y: y.mul_(2j)), (COMPLEX,)),
     "fill": (written(lambda y: y.fill_(2j)), (COMPLEX,)),
     "assignment": (written(set_row), (COMPLEX,)),
-    "spread": (lambda x: (x.var(), x.std(0), x.var(1, correction=2, keepdim=True), *torch.var_mean(x, (0, 1), correction=0), *torch.std_mean(x, 1), x.t().var(0), x[:1].var(0)), (COMPLEX,)),
-    "spread in double": (lambda x: (x.var(0), torch.std_mean(x.t(), 1)[1]), (COMPLEX.to(torch.complex128),)),
-    "sums of exponentials": (lambda x: (x.logsumexp(0), x.logsumexp((0, 1), True), (x * 300).logsumexp(1), x.to(torch.complex128).t().logsumexp(0)), (COMPLEX,)),
-    "inverse": (lambda x: (x[:, :3].inverse(), torch.linalg.inv(torch.stack([x[:, 1:], x[:, :3] * 2])), torch.linalg.inv_ex(x[:, :3].to(torch.complex128))[0], torch.linalg.det(x[:, :3])), (COMPLEX,)),
+    "spread": (lambda x: (x.var(), x.std(0), x.var(1, correction=2, keepdim=True), *torch.var_mean(x, (0, 1), correction=0), *torch.std_mean(x, 1), x.t().var(0), x[:1].var(0).isnan()), (COMPLEX,)),
+    "spread in double": (lambda x: (x.to(torch.complex128).var(0), torch.view_as_real(torch.std_mean(x.to(torch.complex128).t(), 1)[1])), (COMPLEX,)),
+    "sums of exponentials": (lambda x: (x.logsumexp(0), x.logsumexp((0, 1), True), (x * 300).logsumexp(1), torch.view_as_real(x.to(torch.complex128).t().logsumexp(0))), (COMPLEX,)),
+    "inverse": (lambda x: (x[:, :3].inverse(), torch.linalg.inv(torch.stack([x[:, 1:], x[:, :3] * 2])), torch.view_as_real(torch.linalg.inv_ex(x[:, :3].to(torch.complex128))[0]), torch.linalg.det(x[:, :3])), (COMPLEX,)),
     "rotation": (lambda x: torch.exp(x * 2j).real, (REAL,)),
 }
 
