@@ -84,7 +84,7 @@ function(pteron_precompiled target)
     if(ARGV1 STREQUAL "FROM")
       target_precompile_headers(${target} REUSE_FROM ${ARGV2})
     else()
-      target_precompile_headers(${target} PRIVATE ${CMAKE_SOURCE_DIR}/src/${ARGV1})
+      target_precompile_headers(${target} PRIVATE <${ARGV1}>)  # not by its path, which would be another file for the compiler cache in every folder
     endif()
     target_compile_options(${target} PRIVATE -fpch-preprocess)  # lets the compiler cache see which one it was
   endif()
