@@ -77,8 +77,8 @@ function(pteron_unity target size)
 endfunction()
 
 # pteron_precompiled(TARGET HEADER) parses a header that nearly every source of the target includes once; pteron_precompiled(TARGET FROM OWNER) takes
-# that of a target with the same definitions and options (g++ 14 minds -O1 and -O2,
-# too). It takes g++ two seconds a source to parse them. Not with clang, which minds every option.
+# that of a target with the same definitions and options (g++ 14 minds -O1 and -O2, too). Parsing them takes g++ two seconds a source. Not with clang,
+# which minds every option.
 function(pteron_precompiled target)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     if(ARGV1 STREQUAL "FROM")

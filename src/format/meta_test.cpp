@@ -35,6 +35,7 @@ ProgramMeta sample_meta() {
   f.name = "f";
   f.kind = PortKind::kFloat;
   f.float_min = 0.5;
+  f.varies = true;
   method.inputs = {x, n, f};
   method.outputs = {x};
   method.input_spec = "[1, {}]";

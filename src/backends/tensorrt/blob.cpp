@@ -156,43 +156,50 @@ Result<Metadata> read_metadata(std::string_view text) {
   return out;
 }
 
+/// The character at `*at`, which moves behind it; nothing if it is no UTF-8.
+std::optional<uint32_t> next_point(std::string_view text, size_t* at) {
+  const auto lead = static_cast<unsigned char>(text[*at]);
+  if (lead < 0x80) {
+    ++*at;
+    return lead;
+  }
+  const size_t more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1;
+  if (lead < 0xc2 || lead > 0xf4 || more >= text.size() - *at) return std::nullopt;
+  uint32_t point = lead & (0x3fu >> more);
+  for (size_t k = 1; k <= more; ++k) {
+    const auto next = static_cast<unsigned char>(text[*at + k]);
+    if ((next & 0xc0u) != 0x80u) return std::nullopt;
+    point = point << 6 | (next & 0x3fu);
+  }
+  constexpr uint32_t kLeast[] = {0, 0x80, 0x800, 0x10000};
+  if (point < kLeast[more] || point > 0x10ffff || (point >= 0xd800 && point < 0xe000)) return std::nullopt;
+  *at += more + 1;
+  return point;
+}
+
+void append_escaped(std::string& out, uint32_t unit) {
+  char escaped[8];
+  std::snprintf(escaped, sizeof escaped, "\\u%04x", unit);
+  out.append(escaped);
+}
+
 /// Appends text as the official writer does: ASCII only, other characters as \uXXXX of UTF-16. False if it is no UTF-8.
 bool append_string(std::string& out, std::string_view text) {
-  const auto unit = [&](uint32_t value) {
-    char escaped[8];
-    std::snprintf(escaped, sizeof escaped, "\\u%04x", value);
-    out.append(escaped);
-  };
+  constexpr std::string_view kShort = "\"\\\b\f\n\r\t", kLetters = "\"\\bfnrt";
   out.push_back('"');
-  for (size_t i = 0; i < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[i]);
-    static constexpr std::string_view kShort = "\"\\\b\f\n\r\t", kLetters = "\"\\bfnrt";
-    const size_t known = kShort.find(static_cast<char>(lead));
+  for (size_t at = 0; at < text.size();) {
+    const std::optional<uint32_t> point = next_point(text, &at);
+    if (!point) return false;
+    const size_t known = *point < 0x80 ? kShort.find(static_cast<char>(*point)) : std::string_view::npos;
     if (known != std::string_view::npos) {
       out.append({'\\', kLetters[known]});
-      ++i;
-    } else if (lead < 0x80) {
-      if (lead >= 0x20 && lead < 0x7f) out.push_back(static_cast<char>(lead));
-      else unit(lead);
-      ++i;
+    } else if (*point >= 0x20 && *point < 0x7f) {
+      out.push_back(static_cast<char>(*point));
+    } else if (*point >= 0x10000) {
+      append_escaped(out, 0xd800 + ((*point - 0x10000) >> 10));
+      append_escaped(out, 0xdc00 + ((*point - 0x10000) & 0x3ff));
     } else {
-      const size_t more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1;
-      if (lead < 0xc2 || lead > 0xf4 || more >= text.size() - i) return false;
-      uint32_t point = lead & (0x3fu >> more);
-      for (size_t k = 1; k <= more; ++k) {
-        const auto next = static_cast<unsigned char>(text[i + k]);
-        if ((next & 0xc0u) != 0x80u) return false;
-        point = point << 6 | (next & 0x3fu);
-      }
-      constexpr uint32_t kLeast[] = {0, 0x80, 0x800, 0x10000};
-      if (point < kLeast[more] || point > 0x10ffff || (point >= 0xd800 && point < 0xe000)) return false;
-      if (point >= 0x10000) {
-        unit(0xd800 + ((point - 0x10000) >> 10));
-        unit(0xdc00 + ((point - 0x10000) & 0x3ff));
-      } else {
-        unit(point);
-      }
-      i += more + 1;
+      append_escaped(out, *point);
     }
   }
   out.push_back('"');

@@ -34,7 +34,7 @@ constexpr Single kSingles[] = {
     {"sub", "aten::sub.Tensor", "aten::sub.Scalar"},
 };
 
-/// Errors: kUnsupported for a name without an operator.
+/// The operator for one tensor; empty for an overload without one.
 std::string single_of(const ir::Schema& schema) {
   std::string_view name = schema.name;
   name.remove_prefix(std::string_view("aten::_foreach_").size());
