@@ -47,26 +47,34 @@ constexpr std::string_view kAnyStrides[] = {
 };
 bool has_any_strides(const ir::Op& op) { return std::ranges::find(kAnyStrides, op.name) != std::end(kAnyStrides); }
 
-/// The value that `part` shows with its dims in another order, and for every dim of that value the one of `part`. Invalid if it is no such view.
-ValueId turned_value(const ir::Graph& graph, ValueId part, std::vector<size_t>* dims) {
-  if (!part.valid() || !graph[part].producer.valid()) return {};
+/// A value and, for every dim of it, the dim of another tensor that it stands for.
+struct Turned {
+  ValueId value;
+  std::vector<size_t> dims;
+};
+
+/// The value that `part` shows with its dims in another order, with dims of `part`; `part` itself in its own order if it is no such view.
+Turned turned_value(const ir::Graph& graph, ValueId part) {
+  Turned own{part, std::vector<size_t>(graph[part].type.sizes.size())};
+  std::iota(own.dims.begin(), own.dims.end(), size_t{0});
+  if (!graph[part].producer.valid()) return own;
   const ir::Node& node = graph[graph[part].producer];
   const auto* base = node.op->is_view() && node.outputs.size() == 1 && !node.args.empty() ? std::get_if<ValueId>(&node.args[0]) : nullptr;
-  if (base == nullptr || !base->valid()) return {};
+  if (base == nullptr || !base->valid()) return own;
   const TensorType& from = graph[*base].type;
-  if (!from.is_static() || from.dtype != graph[part].type.dtype || from.sizes.size() != graph[part].type.sizes.size()) return {};
+  if (!from.is_static() || from.dtype != graph[part].type.dtype || from.sizes.size() != graph[part].type.sizes.size()) return own;
   // Strides by which every dim is known again.
   ViewLayout probe{from.sizes, {}, 0}, shown;
   for (size_t d = 0; d < from.sizes.size(); ++d) probe.strides.push_back(Expr(int64_t{1} << (20 + 2 * d)));
-  if (!node.op->def.view(ir::NodeView(graph, *node.op, node.args), probe, 0, &shown) || !(shown.offset == Expr(0))) return {};
-  dims->assign(from.sizes.size(), from.sizes.size());
+  if (!node.op->def.view(ir::NodeView(graph, *node.op, node.args), probe, 0, &shown) || !(shown.offset == Expr(0))) return own;
+  Turned turned{*base, {}};
   for (size_t d = 0; d < from.sizes.size(); ++d) {
     const auto at = std::ranges::find(shown.strides, probe.strides[d]);
-    if (at == shown.strides.end()) return {};
-    (*dims)[d] = static_cast<size_t>(at - shown.strides.begin());
-    if (!(shown.sizes[(*dims)[d]] == from.sizes[d])) return {};
+    if (at == shown.strides.end()) return own;
+    turned.dims.push_back(static_cast<size_t>(at - shown.strides.begin()));
+    if (!(shown.sizes[turned.dims[d]] == from.sizes[d])) return own;
   }
-  return *base;
+  return turned;
 }
 
 bool same_layout(const ViewLayout& a, const ViewLayout& b) {
@@ -141,20 +149,13 @@ void MethodEmitter::find_joins(const ir::Graph& graph) {
     const auto rank = static_cast<int64_t>(whole.sizes.size());
     const int64_t dim = view.integer("dim") < 0 ? view.integer("dim") + rank : view.integer("dim");
     if (dim < 0 || dim >= rank) continue;
-    std::vector<size_t> own(whole.sizes.size());
-    std::iota(own.begin(), own.end(), size_t{0});
-    Join join{node.outputs[0], static_cast<size_t>(dim), 0, own};
+    Join join{node.outputs[0], static_cast<size_t>(dim), 0, {}};
     for (const ValueId part : view.values("tensors")) {
       const TensorType& type = graph[part].type;
       if (type.sizes.size() != whole.sizes.size()) continue;  // an empty list of rank 1
-      ValueId made = part;
-      join.dims = own;
-      if (const ValueId turned = turned_value(graph, part, &join.dims); turned.valid()) {
-        made = turned;
-      } else {
-        join.dims = own;
-      }
-      if (may_join(graph, made, join)) frame.joins.try_emplace(made.index, join);
+      Turned made = turned_value(graph, part);
+      join.dims = std::move(made.dims);
+      if (may_join(graph, made.value, join)) frame.joins.try_emplace(made.value.index, join);
       join.start = join.start + type.sizes[join.dim];
     }
   }

@@ -38,8 +38,7 @@ std::string input_made_of(Expr symbol, const Graph& graph) {
 }
 
 std::string result_with(Expr symbol, const Graph& graph) {
-  for (const NodeId id : graph.order) {
-    const Node& node = graph[id];
+  for (const Node& node : graph.nodes) {  // passes take `order` apart while they rewrite
     const auto at = [&] { return str_cat(node.op->name, " at ", node.source.empty() ? str_cat("node ", node.name) : node.source); };
     for (const ValueId out : node.outputs) {
       const Value& value = graph[out];

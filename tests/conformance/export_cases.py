@@ -171,6 +171,16 @@ def _check_number(n, x):
 refusal("check_number_false", "check_number_true", lambda: (torch.tensor(1), torch.ones(4)), 6, "_check of a number read from a tensor")
 
 
+# A squeeze of a dim that varies keeps it in the exported program; PyTorch drops it where it is 1.
+function("squeeze_of_rows_by_mask", lambda: [(torch.arange(8.0).reshape(4, 2), torch.tensor(m)) for m in ([True, False, True, True], [False] * 4)])(
+    lambda x, m: (x[m] * 2).squeeze())
+refusal("squeeze_of_one_row_by_mask", "squeeze_of_rows_by_mask", lambda: (torch.arange(8.0).reshape(4, 2), torch.tensor([False, True, False, False])), 6,
+        "squeeze of a dim whose size depends on data, at size 1")
+function("squeeze_of_dynamic_dim", lambda: [(torch.randn(n, 2),) for n in (4, 2)], dynamic_shapes=(({0: torch.export.Dim("n", min=1, max=9)},),))(
+    lambda x: x.squeeze(0) * 2)
+refusal("squeeze_of_dynamic_dim_one", "squeeze_of_dynamic_dim", lambda: (torch.randn(1, 2),), 6, "squeeze of a dim that varies, at size 1")
+
+
 @function("sym_ite_of_sizes", lambda: [(torch.randn(n, 3),) for n in (3, 5, 9, 2)], dynamic_shapes=(({0: torch.export.Dim("n", min=2, max=12)},),))
 def _sym_ite(x):
     n = torch.sym_ite(x.shape[0] > 4, x.shape[0] - 1, 2 * x.shape[0] + 1)

@@ -158,12 +158,14 @@ class Tool:
 
 
 def takes(program, spec, call):
-    """True if the exported program itself accepts the call: an export may fix a size that depends on data (`u0 == 2`)."""
+    """True if the exported program itself accepts the call: an export may fix a size that depends on data (`u0 == 2`), and a squeeze that it noted for
+    sizes that vary has a result of another rank where one of them is 1."""
     try:
-        program.module()(*programs.make_inputs(spec, *call))
-        return True
+        results = program.module()(*programs.make_inputs(spec, *call))
     except Exception:  # an assertion or guard of the export
         return False
+    noted = [n.meta["val"] for n in program.graph.output_node().args[0][-len(results):]]
+    return all(r.dim() == v.dim() for r, v in zip(results, noted))
 
 
 def run_calls(spec, calls, pteron, folder):

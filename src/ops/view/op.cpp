@@ -1,5 +1,9 @@
 // View ops with one result: rows, and decompositions of the composite ones to the core set (view, permute, expand, select.int,
 // slice.Tensor, squeeze.dims, unsqueeze, diagonal, unfold, view.dtype, view_as_real, view_as_complex). Splits are in ops/split.
+#include <array>
+
+#include "base/str_cat.h"
+#include "ir/places.h"
 #include "ops/catalog.h"
 #include "ops/view/shapers.h"
 #include "ops/view/storage.h"
@@ -28,6 +32,18 @@ Ids decompose_adjoint(Builder& b, const NodeView& n) {
   return {b.op("aten::conj", {ids[0]})};
 }
 
+/// A dim that varies stays, as the archive says. PyTorch drops it in calls where it is 1: these are refused, in profiles that can refuse a call.
+void check_not_one(Builder& b, const NodeView& n, int64_t dim) {
+  constexpr std::string_view kKernel = "pteron::_assert_scalar.out";
+  const Expr size = n.type("self").sizes[static_cast<size_t>(dim)];
+  const ir::Range range = ir::bounds(size);
+  if (range.min > 1 || range.max < 1 || (b.has_kernel && !b.has_kernel(kKernel))) return;
+  const std::array<Expr, 2> args = {size, Expr(1)};
+  const Expr condition = b.exprs().make(ir::ExprOp::kNe, args);
+  b.ops("aten::_assert_scalar", {condition, str_cat("squeeze of dim ", dim, ": expected ", ir::text_with_places(condition, n.graph()),
+                                                    ": PyTorch drops a dim of size 1 there, the exported program keeps it; export a squeeze that names its dims")});
+}
+
 Ids decompose_squeeze(Builder& b, const NodeView& n) {
   const TensorType& self = n.type("self");
   std::vector<int64_t> asked;
@@ -39,7 +55,12 @@ Ids decompose_squeeze(Builder& b, const NodeView& n) {
   std::vector<int64_t> dims;
   for (const int64_t d : asked) {
     const int64_t at = d < 0 ? d + self.rank() : d;
-    if (at >= 0 && at < self.rank() && dim_is(self.sizes[static_cast<size_t>(at)], 1)) dims.push_back(at);
+    if (at < 0 || at >= self.rank()) continue;
+    if (dim_is(self.sizes[static_cast<size_t>(at)], 1)) {
+      dims.push_back(at);
+    } else {
+      check_not_one(b, n, at);
+    }
   }
   if (dims.empty()) return {n.value("self")};
   return {b.op("aten::squeeze.dims", {n.value("self"), expr_list(dims)})};
