@@ -349,7 +349,10 @@ Expr ExprContext::make(ExprOp op, std::span<const Expr> args, std::string_view n
       }
     }
     const Range r = bounds(rest);
-    if (divisor > 0 && r.min >= 0 && r.max < divisor) return op == ExprOp::kFloorDiv ? whole : rest;
+    if (divisor > 0 && r.min != Range::kMin && r.max != Range::kMax) {
+      const Expr quotient = floor_div(r.min, divisor);
+      if (quotient == floor_div(r.max, divisor)) return op == ExprOp::kFloorDiv ? whole + quotient : rest - quotient * divisor;
+    }
     const Expr inner = intern(op, ExprType::kInt, 0, {}, {rest, divisor});
     return op == ExprOp::kFloorDiv ? whole + inner : inner;
   }

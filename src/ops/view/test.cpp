@@ -52,6 +52,10 @@ TEST_F(Fixture, SymbolicSizesStayExact) {
   const ValueId t = run("aten::transpose.int", {x, Expr(0), Expr(1)})[0];
   EXPECT_EQ(strides(t), "[1,6]");
   EXPECT_EQ(run("aten::chunk", {x, Expr(3), Expr(1)}).size(), 3u);
+  const Expr two_or_three = program.exprs.symbol("s1");
+  program.exprs.set_range(two_or_three, {2, 3});
+  EXPECT_EQ(sizes(run("aten::slice.Tensor", {input({two_or_three, 6}), Expr(0), Expr(0), Expr(INT64_MAX), Expr(3)})[0]), "[1,6]");
+  EXPECT_EQ(floor_mod(two_or_three + Expr(8), 10), two_or_three - Expr(2));
 }
 
 TEST_F(Fixture, ErrorsNameWhatIsWrong) {
