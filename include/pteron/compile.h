@@ -14,6 +14,7 @@
 
 #include "pteron/host.h"
 #include "pteron/status.h"
+#include "pteron/transform.h"
 
 namespace pteron {
 
@@ -78,6 +79,7 @@ struct CompileSettings {
   bool strict = false;                         ///< refuse a program of which some node stays outside the backends
   std::vector<std::string> kernel_libraries = {};  ///< shared libraries with own operators (pteron/ops.h)
   std::vector<CompileSizeBound> size_bounds = {};
+  std::vector<TransformPass> passes = {};      ///< the caller's own, in this order, on the optimized graphs before backends are asked (docs/transform.md)
   bool external_weights = false;               ///< weights go to a data file: those of the program and those of every backend
   /// Its name, without folder and ".ptd": ASCII letters, digits, '.', '-', '_', at most 200 characters (docs/weights-files.md has all rules).
   /// nullopt: the stem of the program's path in save(), of the first archive's path in export_program().

@@ -65,6 +65,13 @@ struct Exclusion {
   bool is_node = false;
 };
 
+/// A pass from outside: runs over the optimized graphs before backends are asked. Gives back whether it has changed the graph.
+struct Transform {
+  std::string name;
+  std::string method;   ///< empty: all
+  std::function<Result<bool>(ir::Method& method, const ir::Catalog& catalog)> run;
+};
+
 enum class VerifyLevel : uint8_t { kOff, kPhase, kEach };
 
 struct CompileOptions {
@@ -82,6 +89,7 @@ struct CompileOptions {
   bool bf16 = false;                       ///< backends may round operands of products and convolutions to bfloat16
   bool allow_random = false;               ///< operators that draw random numbers are compiled; their numbers are not PyTorch's
   bool strict = false;                     ///< kUnsupported if some node stays outside the backends
+  std::vector<Transform> transforms;       ///< in order
   std::string stop_after;                  ///< name of a phase; empty: run all
   std::vector<std::string> dump_after;     ///< names of phases or passes whose result goes to `dump`
   std::vector<std::string> disabled;       ///< passes to leave out

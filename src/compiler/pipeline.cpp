@@ -49,6 +49,9 @@ class Driver {
   /// The dialect that graphs are in from here on.
   void enter(ir::Dialect dialect) { dialect_ = dialect; }
 
+  /// Verifies, unless that is switched off.
+  Status check(std::string_view after) { return options_.verify == VerifyLevel::kOff ? ok_status() : verify(after); }
+
   /// Ends a phase: verifies, dumps, takes the time. *stop is true if the compilation ends here.
   Status finish(std::string_view name, bool* stop) {
     if (options_.verify != VerifyLevel::kOff && name != kPhases[0]) PTERON_TRY(verify(name));  // the importer has verified its graph
@@ -291,6 +294,29 @@ Status compile_groups(const CompileOptions& options, const ir::Catalog& catalog,
   return ok_status();
 }
 
+/// Runs the passes from outside; what they made is decomposed, folded and checked like the rest. Without a change the graphs stay as they are.
+Status run_transforms(const CompileOptions& options, const passes::PassContext& context, Driver& driver, ir::Program& program) {
+  bool changed = false;
+  for (const Transform& transform : options.transforms) {
+    for (const auto& method : program.methods) {
+      if (!transform.method.empty() && transform.method != method->name) continue;
+      auto done = transform.run(*method, *context.catalog);
+      if (!done.ok()) return std::move(done).status().with_context(str_cat("pass ", transform.name, ": method ", method->name));
+      changed = changed || *done;
+    }
+  }
+  if (!changed) return ok_status();
+  const bool executorch = options.profile == Profile::kExecutorch;
+  driver.enter(ir::Dialect::kFunctional);
+  PTERON_TRY(driver.pass("decompose"));
+  if (executorch) PTERON_TRY(driver.pass("fit_executorch"));
+  PTERON_TRY(driver.pass("fold_constants"));
+  PTERON_TRY(driver.pass("dce"));
+  PTERON_TRY(check_all(program, context, executorch));
+  driver.enter(ir::Dialect::kProfile);
+  return driver.check("the passes of the caller");
+}
+
 /// A shared buffer that a method only reads is a state there as well: another method writes it.
 void share_states(const std::vector<std::string>& names, ir::Program& program) {
   for (const auto& method : program.methods) {
@@ -369,6 +395,7 @@ Status export_into(const CompileOptions& options, const Environment& environment
   PTERON_TRY(driver.pass("dce"));
   PTERON_TRY(driver.finish("optimize", &stop));
   if (stop) return ok_status();
+  PTERON_TRY(run_transforms(options, context, driver, program));
   PTERON_TRY(check_bounds(program));
 
   PTERON_TRY(compile_groups(options, *environment.catalog, edge));

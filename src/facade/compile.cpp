@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/str_cat.h"
+#include "facade/graph_editor.h"
 #include "facade/save.h"
 #include "facade/toolchain.h"
 #include "ir/text.h"
@@ -27,6 +28,17 @@ namespace {
 
 Status invalid(std::string message) { return Status(Code::kInvalidInput, std::move(message)); }
 
+/// Errors: kInvalidInput naming the pass.
+Status check_passes(const CompileSettings& settings) {
+  for (const TransformPass& pass : settings.passes) {
+    if (pass.name.empty()) return invalid("a pass without a name");
+    if (!pass.run) return invalid(str_cat("pass ", pass.name, " has no function to run"));
+    const bool known = pass.method.empty() || std::ranges::find(settings.methods, pass.method, &CompileMethod::name) != settings.methods.end();
+    if (!known) return invalid(str_cat("pass ", pass.name, " is for method '", pass.method, "', which the program does not have"));
+  }
+  return ok_status();
+}
+
 /// Errors: kInvalidInput naming the setting.
 Status check(const CompileSettings& settings) {
   if (settings.methods.empty()) return invalid("expected at least one method, found none");
@@ -39,7 +51,7 @@ Status check(const CompileSettings& settings) {
   if (settings.strict && !wants_backend && !has_default) return invalid("strict expects a backend that takes all nodes, found none");
   if (settings.precision != CompilePrecision::kFloat32 && !wants_backend && !has_default) return invalid("precision kBf16 expects a backend that computes in it, found none");
   if (settings.data_name.has_value() && !settings.external_weights) return invalid(str_cat("a data_name ('", *settings.data_name, "') expects external_weights"));
-  return ok_status();
+  return check_passes(settings);
 }
 
 compiler::ConstantMethod constant_method(const CompileConstant& constant) {
@@ -61,6 +73,7 @@ Result<compiler::CompileOptions> read_settings(const CompileSettings& settings, 
       PTERON_ASSIGN(options.external_weights, facade::default_data_name(settings.methods[0].archive));
     }
   }
+  options.transforms = facade::transforms_of(settings.passes);
   options.shared_states = settings.shared_states;
   options.profile = settings.profile == CompileProfile::kExecutorch ? compiler::Profile::kExecutorch : compiler::Profile::kPteron;
   options.strict = settings.strict;

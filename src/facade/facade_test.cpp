@@ -1,7 +1,5 @@
 // The compile API: settings that are wrong, what the summary says, programs that run, nothing left behind.
-#include <dirent.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -10,14 +8,13 @@
 #include <tuple>
 #include <vector>
 
+#include "facade/test_files.h"
 #include "facade/toolchain.h"
 #include "pteron/compile.h"
 #include "pteron/program.h"
 
 namespace pteron {
 namespace {
-
-std::string sample(const char* name) { return std::string(PTERON_SAMPLES "/") + name + "/model.pt2"; }
 
 CompileSettings settings_for(const char* name) {
   CompileSettings settings;
@@ -44,28 +41,6 @@ void expect_refused(const CompileSettings& settings, Code code, std::string_view
   EXPECT_EQ(made.status().code(), code) << made.status().message();
   EXPECT_NE(made.status().message().find(text), std::string_view::npos) << made.status().message();
 }
-
-/// A folder of its own, removed with what is in it.
-struct Scratch {
-  std::string path;
-  Scratch() {
-    char name[] = "/tmp/pteron_facade_XXXXXX";
-    path = ::mkdtemp(name);
-  }
-  std::vector<std::string> names() const {
-    std::vector<std::string> out;
-    DIR* folder = ::opendir(path.c_str());
-    while (const dirent* entry = ::readdir(folder)) {
-      if (entry->d_name[0] != '.') out.emplace_back(entry->d_name);
-    }
-    ::closedir(folder);
-    return out;
-  }
-  ~Scratch() {
-    for (const std::string& name : names()) std::remove((path + "/" + name).c_str());
-    ::rmdir(path.c_str());
-  }
-};
 
 TEST(Facade, WrongSettingsAreNamed) {
   expect_refused({}, Code::kInvalidInput, "at least one method");
@@ -158,18 +133,6 @@ TEST(Facade, FilesAppearCompleteOrNotAtAll) {
   EXPECT_EQ(overwrites.status().code(), Code::kInvalidInput);
   EXPECT_EQ(scratch.names(), std::vector<std::string>{"model.pte"});
 }
-
-std::vector<std::byte> content(const std::string& path) {
-  std::vector<std::byte> bytes;
-  std::FILE* file = std::fopen(path.c_str(), "rb");
-  if (file == nullptr) return bytes;
-  std::byte part[4096];
-  for (size_t n = 0; (n = std::fread(part, 1, sizeof part, file)) > 0;) bytes.insert(bytes.end(), part, part + n);
-  std::fclose(file);
-  return bytes;
-}
-
-bool same_bytes(std::span<const std::byte> a, std::span<const std::byte> b) { return std::equal(a.begin(), a.end(), b.begin(), b.end()); }
 
 TEST(Facade, SaveIsExportFinalizeAndWrite) {
   CompileSettings both = settings_for("mlp_float32");

@@ -56,6 +56,16 @@ class Verifier {
     return check_results();
   }
 
+  Status check_arguments(const Op& op, std::span<const Arg> args) const {
+    const auto& schema = op.schema.args;
+    if (args.size() != schema.size()) return wrong(str_cat(args.size(), " arguments, the schema has ", schema.size()));
+    const bool numbers = takes_numbers(op.schema);
+    for (size_t i = 0; i < schema.size(); ++i) {
+      if (!fits(args[i], schema[i].type, numbers)) return wrong(str_cat("argument '", schema[i].name, "' cannot be ", kind_name(args[i])));
+    }
+    return ok_status();
+  }
+
  private:
   static Status wrong(std::string message) { return Status(Code::kInternal, std::move(message)); }
   bool exists(ValueId id) const { return id.index < graph_.values.size(); }
@@ -105,7 +115,7 @@ class Verifier {
     if (node.op == nullptr) return wrong("a node without an operator");
     PTERON_TRY(check_dialect(*node.op, node));
     for (const Arg& arg : node.args) PTERON_TRY(check_uses(arg));
-    if (node.op->known) PTERON_TRY(check_arguments(*node.op, node));
+    if (node.op->known) PTERON_TRY(check_signature(*node.op, node));
     if (node.op->has(kRegion) != !node.regions.empty() && node.op->known) return wrong(node.regions.empty() ? "no regions" : "regions at an operator without");
     for (const auto& region : node.regions) {
       if (region->program != graph_.program) return wrong("a region of another program");
@@ -143,13 +153,8 @@ class Verifier {
     return ok_status();
   }
 
-  Status check_arguments(const Op& op, const Node& node) const {
-    const auto& schema = op.schema.args;
-    if (node.args.size() != schema.size()) return wrong(str_cat(node.args.size(), " arguments, the schema has ", schema.size()));
-    const bool numbers = takes_numbers(op.schema);
-    for (size_t i = 0; i < schema.size(); ++i) {
-      if (!fits(node.args[i], schema[i].type, numbers)) return wrong(str_cat("argument '", schema[i].name, "' cannot be ", kind_name(node.args[i])));
-    }
+  Status check_signature(const Op& op, const Node& node) const {
+    PTERON_TRY(check_arguments(op, node.args));
     const auto& returns = op.schema.returns;
     const bool list = std::any_of(returns.begin(), returns.end(), [](const SchemaReturn& r) { return r.type.list; });
     if (!list && node.outputs.size() != returns.size()) return wrong(str_cat(node.outputs.size(), " results, the schema has ", returns.size()));
@@ -224,6 +229,8 @@ class Verifier {
 }  // namespace
 
 Status verify(const Graph& graph, Dialect dialect) { return Verifier(graph, dialect, 0).run(); }
+
+Status check_arguments(const Graph& graph, const Op& op, std::span<const Arg> args) { return Verifier(graph, Dialect::kFunctional, 0).check_arguments(op, args); }
 
 Status verify(const Program& program, Dialect dialect) {
   for (const auto& method : program.methods) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "ir/graph.h"
 #include "pteron/status.h"
@@ -19,6 +20,9 @@ enum class Dialect : uint8_t {
 /// arguments and results that fit the schemas, sensible types, results and states that exist, and the rules of the dialect.
 /// Errors: kInternal with the node's name and line.
 Status verify(const Graph& graph, Dialect dialect);
+/// Whether arguments fit an operator's schema, their number included; for callers that make nodes from outside.
+/// Errors: kInternal naming the argument.
+Status check_arguments(const Graph& graph, const Op& op, std::span<const Arg> args);
 /// Every method.
 Status verify(const Program& program, Dialect dialect);
 

@@ -52,6 +52,21 @@ def test_dump_after_prints_the_graph(pteron, sample, tmp_path):
     assert "aten::linear" in done.stdout
 
 
+def test_edge_text_is_the_graph_after_the_backends(pteron, sample, tmp_path):
+    model = sample / "mlp_float32" / "model.pt2"
+    pteron("compile", model, "-o", tmp_path / "a.pte", "--edge-text", tmp_path / "graph.txt")
+    pteron("compile", model, "-o", tmp_path / "b.pte")
+    assert (tmp_path / "a.pte").read_bytes() == (tmp_path / "b.pte").read_bytes()
+    text = (tmp_path / "graph.txt").read_text()
+    assert text.startswith("const 0:") and "pteron::delegate" in text and 'method "forward"' in text
+    dumped = pteron("compile", model, "-o", tmp_path / "a.pte", "--dump-after", "partition").stdout
+    assert text in dumped
+    for path, code, said in ((model, 2, "is the input"), (tmp_path / "a.pte", 2, "is the program"), ("", 2, "names no file"), (tmp_path / "no" / "g.txt", 6, "g.txt")):
+        done = pteron("compile", model, "-o", tmp_path / "a.pte", "--edge-text", path)
+        assert done.returncode == code and said in done.stderr, done.stderr
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.pte", "b.pte", "graph.txt"]
+
+
 def test_compile_json(pteron, sample, tmp_path):
     done = pteron("compile", sample / "mlp_float32" / "model.pt2", "-o", tmp_path / "x.pte", "--json")
     report = json.loads(done.stdout)

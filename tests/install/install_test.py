@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Installs the build into a scratch folder, builds examples/embed and examples/compile against it, compiles and runs models there, and checks what was
+"""Installs the build into a scratch folder, builds the examples against it, compiles and runs models there, and checks what was
 linked and exported."""
 import argparse
 import pathlib
@@ -54,6 +54,19 @@ def check_search_path(path):
             sys.exit(f"{path}: libraries are searched in '{entry}'")
 
 
+def check_transform(source, scratch):
+    """The example of docs/transform.md: its pass is the one of the page, and does what the page says."""
+    code = (source / "examples" / "transform" / "main.cpp").read_text()
+    page = (source / "docs" / "transform.md").read_text()
+    example = re.search(r"```cpp\n(.*?)```", page, re.S).group(1)
+    for part in filter(None, example.split("\n\n")):
+        if part.strip() not in code:
+            sys.exit(f"docs/transform.md shows what examples/transform does not have:\n{part}")
+    printed = run(scratch / "transform" / "transform", source / "tests" / "conformance" / "sample" / "mlp_float32" / "model.pt2", scratch / "transformed.pte")
+    if "aten::hardtanh(linear, 0.0, 6.0)" not in printed or "aten::relu" in printed:
+        sys.exit(f"examples/transform made {printed}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("build", "source", "cmake", "compiler"):
@@ -66,7 +79,7 @@ def main():
         scratch = pathlib.Path(scratch)
         prefix = scratch / "prefix"
         run(args.cmake, "--install", args.build, "--prefix", prefix)
-        for example in ("embed", "compile"):
+        for example in ("embed", "compile", "transform"):
             run(args.cmake, "-G", "Ninja", "-S", source / "examples" / example, "-B", scratch / example, f"-DCMAKE_PREFIX_PATH={prefix}",
                 f"-DCMAKE_CXX_COMPILER={args.compiler}", "-DCMAKE_BUILD_TYPE=Release")
             run(args.cmake, "--build", scratch / example)
@@ -93,8 +106,9 @@ def main():
                 sys.exit(f"compile {words}: exit {done.returncode}, {done.stderr!r}")
         if sorted(scratch.iterdir()) != before:
             sys.exit(f"a failed compilation left {sorted(set(scratch.iterdir()) - set(before))}")
+        check_transform(source, scratch)
         exported = [line.split(" ", 2)[2] for line in run("nm", "-CD", "--defined-only", next(prefix.glob("lib*/**/libpteron-compiler.so"))).splitlines()]
-        if not 2 <= len(exported) <= 20 or not all(re.match(r"pteron::(export_program|save|EdgeProgram::|CompiledProgram::)", name) for name in exported):
+        if not 2 <= len(exported) <= 50 or not all(re.match(r"pteron::(export_program|save|EdgeProgram::|CompiledProgram::|GraphEditor::)", name) for name in exported):
             sys.exit(f"libpteron-compiler exports {exported[:10]}")
 
         library = next(prefix.glob("lib*/**/libpteron.so")).resolve()

@@ -42,6 +42,7 @@ constexpr Option kCompileOptions[] = {
     {"stop-after", "", OptionKind::kValue, "PHASE", "stop after a phase; writes nothing"},
     {"dump-after", "", OptionKind::kList, "PASS", "print the program after a phase or pass"},
     {"disable", "", OptionKind::kList, "PASS", "leave a pass out"},
+    {"edge-text", "", OptionKind::kValue, "FILE", "also write the graphs as text, with what backends took as single nodes (what EdgeProgram::text gives; src/ir/README.md)"},
     {"check-text", "", OptionKind::kFlag, "", "print the program after every pass, read it back, and fail if the texts differ"},
     {"verify", "", OptionKind::kValue, "LEVEL", "each, phase or off: when the intermediate form is checked"},
 };
@@ -167,6 +168,22 @@ std::string read_exclusions(const Arguments& a, compiler::CompileOptions* option
     }
   }
   return {};
+}
+
+/// What is wrong with the file of --edge-text; empty if nothing is.
+std::string check_edge_text(const std::string& path, const std::string& output, const compiler::CompileOptions& options) {
+  if (path.empty()) return "--edge-text names no file";
+  if (facade::same_file(path, output)) return str_cat("--edge-text: ", path, " is the program that is written (-o)");
+  for (const std::string& input : options.paths()) {
+    if (facade::same_file(path, input)) return str_cat("--edge-text: ", path, " is the input ", input, "; name another file");
+  }
+  return {};
+}
+
+Status write_text(const std::string& path, const std::string& text, bool sync) {
+  facade::LazyFile file(path);
+  PTERON_TRY(file.write(std::as_bytes(std::span(text))));
+  return file.commit(sync);
 }
 
 std::string megabytes(uint64_t bytes) {
@@ -389,6 +406,10 @@ Result<int> run_compile(const Arguments& a) {
   } else if (a.has("external-weights")) {
     options.external_weights = a.value("external-weights");
   }
+  const std::string edge_text = a.value("edge-text");
+  if (a.has("edge-text")) {
+    if (const std::string problem = check_edge_text(edge_text, output, options); !problem.empty()) return usage_error("compile", problem);
+  }
   StderrLog log(a.flag("quiet") ? LogLevel::kError : LogLevel::kWarning);
   options.log = &log;
   PTERON_ASSIGN(Session session, Session::create(a.list("kernels")));
@@ -416,6 +437,7 @@ Result<int> run_compile(const Arguments& a) {
   if (!exported.ok() && wrong_option) return usage_error("compile", exported.status().message());
   PTERON_ASSIGN(const std::unique_ptr<compiler::EdgeProgram> edge, std::move(exported));
   PTERON_TRY(std::move(text_status));
+  if (!edge_text.empty()) PTERON_TRY(write_text(edge_text, ir::print(edge->program), !a.flag("no-sync")));
   if (edge->stopped) {
     if (a.flag("json")) print_json(edge->report, "", {});
     return 0;
