@@ -179,7 +179,7 @@ std::string unsupported_text(const ir::Catalog& catalog, const compiler::Environ
   str_append(out, "\nForms that the official kernels get wrong. They are decomposed where the operator has a decomposition for them, else refused:\n\n");
   out += "| operator | reason |\n|---|---|\n";
   for (const auto& limit : compiler::executorch_limits()) str_append(out, "| `", limit.op, "` | ", limit.reason, " |\n");
-  out += "| complex numbers | few official kernels take them |\n\n";
+  out += "| complex numbers | few official kernels take them |\n| 8-bit floats | the official runtime has none |\n\n";
   out += executorch_trial_text(catalog, environment);
   str_append(out, "\n## Official kernels that do not run here\n\n", joined(missing_kernels(environment)), "\n");
   return out;

@@ -59,6 +59,12 @@ bool floors_floats(const NodeView& node) {
 bool dynamic_target(const NodeView& node) { return !node.all_const("output_size"); }
 bool dynamic_input(const NodeView& node) { return std::ranges::any_of(node.type("self").sizes, [](ir::Expr size) { return !size.is_const(); }); }
 bool two_sided(const NodeView& node) { return !node.boolean("onesided"); }
+bool any_form(const NodeView&) { return true; }
+bool no_plain_conv2d(const NodeView& node) {
+  const std::vector<ir::Expr> mask = node.exprs("output_mask");
+  const bool all = std::ranges::all_of(mask, [](ir::Expr e) { return ir::is_number(e) && ir::number_of(e) != 0; });
+  return node.type("input").rank() != 4 || node.boolean("transposed") || !all;
+}
 bool three_spatial_dims(const NodeView& node) { return node.type("input").rank() > 4; }
 
 /// A form that an official kernel refuses or gets wrong, seen with the 1.5.1 package.
@@ -79,10 +85,12 @@ constexpr Limit kLimits[] = {
     {"aten::_upsample_bilinear2d_aa", dynamic_input, "the official kernel takes no batch or channels below their bound"},
     {"aten::constant_pad_nd", pads_negative, "the official kernel takes no negative padding"},
     {"aten::convolution", three_spatial_dims, "the official kernel has at most two spatial dims"},
+    {"aten::convolution_backward", no_plain_conv2d, "the official kernel takes two spatial dims, no transposed convolution, and gives all three gradients"},
     {"aten::div.Scalar_mode", floors_floats, "the official floor division of floats gives inf for 0/0"},
     {"aten::div.Tensor_mode", floors_floats, "the official floor division of floats gives inf for 0/0"},
     {"aten::floor_divide", floors_floats, "the official floor division of floats gives inf for 0/0"},
     {"aten::logit", is_reduced, "the official kernel takes no half or bfloat16"},
+    {"aten::max_pool2d_with_indices_backward", any_form, "the official kernel adds to what stood in its result's memory"},
     {"aten::native_group_norm", is_double, "the official kernel loses digits of float64"},
     {"aten::pow.Scalar", integral_result, "the official integer power goes through double"},
     {"aten::pow.Tensor_Scalar", integral_result, "the official integer power goes through double"},
@@ -113,6 +121,14 @@ bool complex_scalar(const ir::Graph& graph, const ir::Node& node) {
   return one && complex;
 }
 
+bool has_float8(const ir::Graph& graph, const ir::Node& node) {
+  bool found = false;
+  const auto look = [&](ir::ValueId& id) { found = found || (id.valid() && graph[id].kind == ir::ValueKind::kTensor && is_float8(graph[id].type.dtype)); };
+  for (ir::Arg arg : node.args) ir::for_each_value(arg, look);
+  for (ir::ValueId out : node.outputs) look(out);
+  return found;
+}
+
 bool complex_beyond(const ir::Graph& graph, const ir::Node& node) {
   if (!executorch_has_kernel(node.op->kernel)) return false;  // said with all kernels that are missing
   if (complex_scalar(graph, node)) return true;
@@ -138,6 +154,8 @@ void check_graph(const ir::Graph& graph, std::string* problems) {
       str_append(*problems, "\n  ", node.op->name, " at ", node.source.empty() ? str_cat("node ", node.name) : node.source, ": ", limit->reason);
     } else if (node.regions.empty() && complex_beyond(graph, node)) {
       str_append(*problems, "\n  ", node.op->name, " at ", node.source.empty() ? str_cat("node ", node.name) : node.source, ": the official kernel takes no complex numbers");
+    } else if (has_float8(graph, node)) {
+      str_append(*problems, "\n  ", node.op->name, " at ", node.source.empty() ? str_cat("node ", node.name) : node.source, ": the official runtime has no 8-bit floats");
     }
     for (const auto& region : node.regions) check_graph(*region, problems);
   }

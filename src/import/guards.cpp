@@ -1,6 +1,7 @@
 // Recursive descent over the conditions' Python text. A guard that cannot be read is no error: the archive only repeats in it what it assumed.
 #include "import/guards.h"
 
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <initializer_list>
@@ -201,6 +202,12 @@ class GuardParser {
   bool failed_ = false;
 };
 
+/// The expression or a part of it is a remainder.
+bool has_remainder(Expr e) {
+  if (e.is_const()) return false;
+  return e.node()->op == ExprOp::kMod || std::ranges::any_of(e.node()->args, has_remainder);
+}
+
 }  // namespace
 
 std::optional<Expr> read_guard(std::string_view text, ir::ExprContext& exprs, const GuardInput& input) { return GuardParser(text, exprs, input).parse(); }
@@ -213,6 +220,26 @@ bool excludes_small_size(Expr guard) {
     case ExprOp::kLe: return args[0].is_const() && args[0].value() == 2;
     case ExprOp::kLt: return args[0].is_const() && args[0].value() == 1;
     default: return false;
+  }
+}
+
+void narrow_by_equalities(std::span<const Expr> guards, std::span<const Expr> symbols, ir::ExprContext& exprs) {
+  constexpr int64_t kMaxSizes = 4096;
+  for (const Expr guard : guards) {
+    if (guard.node()->op != ExprOp::kEq || has_remainder(guard)) continue;
+    const std::vector<Expr> own = ir::symbols_in(guard);
+    if (own.size() != 1 || std::ranges::find(symbols, own[0]) == symbols.end()) continue;
+    const Expr left = guard.node()->args[0], right = guard.node()->args[1];
+    const auto holds = [&](int64_t size) {
+      const auto value_of = [&](Expr) { return std::optional<int64_t>(size); };
+      const std::optional<int64_t> a = ir::evaluate(left, value_of), b = ir::evaluate(right, value_of);
+      return a && b && *a == *b;
+    };
+    ir::Range range = exprs.range_of(own[0]);
+    if (range.min < 0 || range.max < range.min || range.max - range.min >= kMaxSizes) continue;
+    while (range.min <= range.max && !holds(range.min)) ++range.min;
+    while (range.min <= range.max && !holds(range.max)) --range.max;
+    if (range.min <= range.max) exprs.set_range(own[0], range);
   }
 }
 

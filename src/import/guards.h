@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "ir/expr.h"
@@ -19,5 +20,8 @@ std::optional<ir::Expr> read_guard(std::string_view text, ir::ExprContext& exprs
 /// think of broadcasting; the declared range of the size may well include 1, and kernels here broadcast by the sizes of the call.
 bool excludes_small_size(ir::Expr guard);
 
+/// Narrows the ranges of `symbols` to the sizes for which equations of one symbol hold: "(8-n)//3 == 1" with n in 3..6 leaves 3..5, so that what
+/// the export took for 1 is 1 here too. Remainders are left to the check at call time, ranges of more than 4096 sizes as well.
+void narrow_by_equalities(std::span<const ir::Expr> guards, std::span<const ir::Expr> symbols, ir::ExprContext& exprs);
 
 }  // namespace pteron::importer

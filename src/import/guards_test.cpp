@@ -61,5 +61,23 @@ TEST_F(Guards, SmallSizesAreNoConditions) {
   }
 }
 
+TEST_F(Guards, EquationsNarrowRanges) {
+  const auto range_after = [&](const char* text, ir::Range range) {
+    exprs.set_range(n, range);
+    const std::vector<ir::Expr> guards = {read(text).value()}, symbols = {n};
+    narrow_by_equalities(guards, symbols, exprs);
+    return exprs.range_of(n);
+  };
+  EXPECT_EQ(range_after("((8 + ((-1)*L['x'].size()[0])) // 3) == 1", {3, 6}), (ir::Range{3, 5}));
+  EXPECT_EQ(range_after("L['x'].size()[0] // 4 == 2", {0, 100}), (ir::Range{8, 11}));
+  EXPECT_EQ(range_after("L['x'].size()[0] // 4 == 2", {0, 5000}), (ir::Range{0, 5000}));  // too many to try
+  EXPECT_EQ(range_after("L['x'].size()[0] // 4 == 2", {20, 30}), (ir::Range{20, 30}));    // never true: the check at call time says so
+  EXPECT_EQ(range_after("L['x'].size()[0] % 2 == 0", {3, 7}), (ir::Range{3, 7}));
+  EXPECT_EQ(range_after("L['x'].size()[0] // 4 <= 2", {0, 100}), (ir::Range{0, 100}));
+  exprs.set_range(n, {3, 6});
+  narrow_by_equalities(std::vector<ir::Expr>{read("L['x'].size()[0] // 4 == 1").value()}, std::vector<ir::Expr>{m}, exprs);  // n is not ours to narrow
+  EXPECT_EQ(exprs.range_of(n), (ir::Range{3, 6}));
+}
+
 }  // namespace
 }  // namespace pteron::importer

@@ -100,11 +100,18 @@ class SignatureReader {
                              output_specs.size()));
     }
     read_specifications(method);
+    const size_t symbols_before = context_.program.exprs.symbols().size();
     for (const JsonValue spec : output_specs) find_mutated(spec);
     for (size_t i = 0; i < inputs.size(); ++i) PTERON_TRY(read_input(input_specs[i], inputs[i]));
     name_inputs();
     find_input_symbols();
-    if (context_.options.guards != nullptr) read_guards((*context_.options.guards)[method->name]);
+    if (context_.options.guards != nullptr) {
+      std::vector<ir::Expr>& guards = (*context_.options.guards)[method->name];
+      read_guards(guards);
+      // A symbol that an earlier method has as well keeps its range: that method has other guards.
+      const std::vector<ir::Expr> symbols = context_.program.exprs.symbols();
+      narrow_by_equalities(guards, std::span(symbols).subspan(symbols_before), context_.program.exprs);
+    }
     PTERON_TRY(reader_.read_nodes());
     word_assertions(reader_.graph(), reader_.graph());
     for (size_t i = 0; i < outputs.size(); ++i) PTERON_TRY(read_output(output_specs[i], outputs[i]));

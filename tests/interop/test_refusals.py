@@ -55,3 +55,45 @@ COMPLEX = {
 def test_names_of_complex_numbers_are_no_kernels(tmp_path, name):
     pteron("compile", exported(COMPLEX[name], X, None, tmp_path), "-o", tmp_path / "m.pte", "--profile", "executorch")
     equal(run_official(tmp_path / "m.pte", [(X,)])[0], [COMPLEX[name](X)])
+
+
+def convolution_backward(dims, transposed=False, mask=(True, True, True)):
+    one, nothing = [1] * dims, [0] * dims
+    return lambda x: [g for g in torch.ops.aten.convolution_backward(x, x, torch.ones(4, 4, *[1] * dims), [4], one, nothing, one, transposed, nothing, 1, mask) if g is not None]
+
+
+GRADIENTS = {
+    "one dim": (convolution_backward(1), torch.randn(2, 4, 5)),
+    "three dims": (convolution_backward(3), torch.randn(2, 4, 2, 3, 2)),
+    "transposed": (convolution_backward(2, True), torch.randn(2, 4, 3, 3)),
+    "without the bias": (convolution_backward(2, mask=(True, True, False)), torch.randn(2, 4, 3, 3)),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_that_the_official_kernel_refuses(tmp_path, name):
+    said = pteron("compile", exported(*GRADIENTS[name], None, tmp_path), "-o", tmp_path / "m.pte", "--profile", "executorch", expect=4).stderr
+    assert "aten::convolution_backward" in said and "two spatial dims" in said, said
+
+
+def test_gradients_that_the_official_kernel_takes(tmp_path):
+    call, x = convolution_backward(2), torch.randn(2, 4, 3, 3)
+    pteron("compile", exported(call, x, None, tmp_path), "-o", tmp_path / "m.pte", "--profile", "executorch")
+    equal(run_official(tmp_path / "m.pte", [(x,)])[0], call(x))
+
+
+def test_gradient_of_a_pool_starts_from_zeros(tmp_path):
+    def call(x):
+        values, indices = torch.ops.aten.max_pool2d_with_indices(x, [3, 2], [2, 1], [1, 0])
+        return torch.ops.aten.max_pool2d_with_indices_backward(values * 2, x, [3, 2], [2, 1], [1, 0], [1, 1], False, indices)
+
+    x = torch.randn(2, 3, 7, 6)
+    pteron("compile", exported(call, x, None, tmp_path), "-o", tmp_path / "m.pte", "--profile", "executorch")
+    for result in run_official(tmp_path / "m.pte", [(x,), (x,)]):
+        equal(result, [call(x)])
+
+
+def test_floats_of_8_bits_are_refused(tmp_path):
+    call = lambda x: x.to(torch.float8_e4m3fn).to(torch.float32)
+    said = pteron("compile", exported(call, X, None, tmp_path), "-o", tmp_path / "m.pte", "--profile", "executorch", expect=4).stderr
+    assert "no 8-bit floats" in said, said

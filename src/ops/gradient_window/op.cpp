@@ -124,6 +124,19 @@ Ids embedding_backward(Builder& b, const NodeView& n) {
   return {f.to(add_rows(f, source, 0, index, rows), n.type("grad_output").dtype)};
 }
 
+/// Indices count in the plane of their channel.
+Ids max_pool_backward(Builder& b, const NodeView& n) {
+  Portable f(b);
+  const std::vector<Expr>& sizes = n.type("self").sizes;
+  const auto planes = [&](ValueId x) {
+    std::vector<Expr> flat(f.sizes(x).begin(), f.sizes(x).end() - 2);
+    flat.push_back(f.size(x, -2) * f.size(x, -1));
+    return f.view(x, std::move(flat));
+  };
+  const ValueId zeros = b.op("aten::full", {sizes, Expr(0), n.type("grad_output").dtype});
+  return {f.view(b.op("aten::scatter_add", {planes(zeros), Expr(-1), planes(n.value("indices")), planes(n.value("grad_output"))}), sizes)};
+}
+
 #define OF_SIZES(text, how) {.schema = "aten::" text " -> Tensor", .infer = infer_sizes, .decompose = how}
 #define OF_INPUT(text, how) {.schema = "aten::" text " -> Tensor", .infer = infer_like_input, .decompose = how}
 constexpr OpDef kTable[] = {
@@ -140,7 +153,7 @@ constexpr OpDef kTable[] = {
      .infer = infer_embedding, .decompose = embedding_backward},
     {.schema = "aten::max_pool2d_with_indices_backward(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation, "
                "bool ceil_mode, Tensor indices) -> Tensor",
-     .infer = infer_like_input, .kernel = "aten::max_pool2d_with_indices_backward.grad_input"},
+     .infer = infer_like_input, .decompose = max_pool_backward, .kernel = "aten::max_pool2d_with_indices_backward.grad_input"},
     OF_INPUT("reflection_pad1d_backward(Tensor grad_output, Tensor self, SymInt[2] padding)", reflection_backward),
     OF_INPUT("reflection_pad2d_backward(Tensor grad_output, Tensor self, SymInt[4] padding)", reflection_backward),
     OF_INPUT("reflection_pad3d_backward(Tensor grad_output, Tensor self, SymInt[6] padding)", reflection_backward),
