@@ -2,6 +2,7 @@
 // over blocks of keys; sums and results so far are rescaled when a larger score appears. Operands are read with any strides.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -23,7 +24,7 @@ using runtime::Value;
 
 // A block of keys and what belongs to it stay in the first two caches.
 constexpr int64_t kKeyBlock = 256;
-constexpr int64_t kMaxPart = 192;
+constexpr int64_t kMaxPart = 256;
 // So few queries leave most of a block's lanes empty: each goes over the keys by itself.
 constexpr int64_t kFewRows = 4;
 constexpr int kMaxMasks = 4;
@@ -376,16 +377,18 @@ void run(KernelContext& context, const Problem& p) {
   const int64_t slots = std::max<int64_t>(1, static_cast<int64_t>(context.scratch.size() / (static_cast<size_t>(slot.total) * sizeof(float))));
   const double work = static_cast<double>(heads) * static_cast<double>(p.rows) * static_cast<double>(p.keys) * static_cast<double>(p.width + p.value_width);
   const auto threads = static_cast<int64_t>(std::clamp(work / kGrain, 1.0, static_cast<double>(std::min<int64_t>(slots, context.pool->thread_count()))));
-  // Few heads: smaller parts, so that every thread has some.
+  // Few heads: smaller parts, so that every thread has some. Parts of nearly the same size: a short one at the end packs all keys for a few queries.
   const int64_t queries = attention_set().queries;
   int64_t part = kMaxPart;
   if (threads > 1) part = std::clamp(ceil_div(ceil_div(p.rows * heads, threads * 2), queries) * queries, queries, kMaxPart);
+  part = ceil_div(ceil_div(p.rows, ceil_div(p.rows, part)), queries) * queries;
   const int64_t parts = ceil_div(p.rows, part), count = heads * parts;
-  // Interleaved, since causal parts get longer.
+  // Whoever is free takes the next one, since causal parts get longer.
+  std::atomic<int64_t> next{0};
   const auto work_on = [&](int64_t begin, int64_t end) {
     for (int64_t thread = begin; thread < end; ++thread) {
       float* scratch = reinterpret_cast<float*>(context.scratch.data()) + thread * slot.total;
-      for (int64_t i = thread; i < count; i += threads) {
+      for (int64_t i = next.fetch_add(1, std::memory_order_relaxed); i < count; i = next.fetch_add(1, std::memory_order_relaxed)) {
         const int64_t first = i % parts * part;
         Part(p, slot, scratch, i / parts, first, std::min(part, p.rows - first)).run();
       }

@@ -371,7 +371,8 @@ TEST(CpuAttention, EqualsLoops) {
   const AttentionCase cases[] = {
       {1, 1, 1, 1, 1, 1, 0, false, false},    {2, 2, 5, 7, 3, 5, 0, false, true},      {3, 3, 49, 49, 32, 32, 4, false, false}, {12, 12, 128, 128, 64, 64, 1, false, false},
       {9, 3, 1, 256, 64, 64, 1, false, false}, {4, 2, 17, 300, 20, 33, 2, false, true}, {2, 2, 200, 523, 16, 24, 0, false, false}, {2, 1, 300, 300, 16, 16, 0, true, false},
-      {1, 1, 270, 400, 8, 8, 3, true, false}, {2, 2, 33, 65, 48, 80, 3, false, false}, {1, 1, 13, 0, 8, 8, 0, false, false},     {2, 2, 31, 600, 128, 128, 4, false, false}};
+      {1, 1, 270, 400, 8, 8, 3, true, false}, {2, 2, 33, 65, 48, 80, 3, false, false}, {1, 1, 13, 0, 8, 8, 0, false, false},     {2, 2, 31, 600, 128, 128, 4, false, false},
+      {4, 4, 197, 197, 16, 16, 0, false, false}, {2, 2, 600, 40, 8, 8, 0, false, false}};
   for (const AttentionCase& c : cases) check_attention(c);
 }
 

@@ -18,8 +18,10 @@ namespace {
 // Weights up to this size stay in the second-level cache while small blocks of rows pass by; larger ones are streamed once per large block.
 constexpr int64_t kCachedWeightBytes = 192 << 10;
 constexpr int64_t kRowBlockBytes = 96 << 10;
-// A panel of this depth stays in the first-level cache.
-constexpr int64_t kDepthBlock = 256;
+// Sums go through memory between blocks of the depth, which costs more than panels that come from the second-level cache for every tile. A block of
+// rows must stay there, too: it is smaller on processors without AVX-512.
+constexpr int64_t kMaxDepthBlock = 512;
+constexpr int64_t kNarrowDepthBlock = 256;
 // More lines at once wait for each other.
 constexpr int64_t kMaxPrefetchLines = 8;
 // Rows are gathered for at least so many columns: below, the copy costs more than it saves.
@@ -27,6 +29,8 @@ constexpr int64_t kGatherColumns = 128;
 // Below this many multiplications a second thread costs more than it saves.
 constexpr double kThreadGrain = 1 << 17;
 constexpr int64_t kTasksEach = 4;
+// So many rows for every thread and each takes rows of its own, although all then read all weights: what a thread wrote is what it reads next.
+constexpr int64_t kOwnRows = 48;
 
 struct Named {
   std::string_view name;
@@ -36,6 +40,10 @@ constexpr Named kFunctions[] = {
     {"gelu", PointwiseOp::k_gelu},           {"gelu_tanh", PointwiseOp::k_gelu_tanh}, {"silu", PointwiseOp::k_silu}, {"hardswish", PointwiseOp::k_hardswish},
     {"hardsigmoid", PointwiseOp::k_hardsigmoid}, {"sigmoid", PointwiseOp::k_sigmoid},     {"tanh", PointwiseOp::k_tanh},
 };
+
+int64_t depth_block() { return tile_set().columns == kMaxTileColumns ? kMaxDepthBlock : kNarrowDepthBlock; }
+/// A depth up to this is one block.
+int64_t undivided_depth() { return depth_block() * 3 / 2; }
 
 /// A part of the depth: whole taps, or a piece of one.
 struct DepthBlock {
@@ -47,14 +55,14 @@ struct DepthBlock {
   int64_t size() const { return taps * run; }
 };
 
-/// Calls fn(block, is_last) for blocks of about kDepthBlock.
+/// Calls fn(block, is_last) for blocks of about depth_block().
 template <typename Fn>
 void for_depth_blocks(const Product& p, Fn&& fn) {
-  const int64_t run = p.weights->depth() / p.taps;
-  if (run * p.taps <= kDepthBlock * 3 / 2) return fn(DepthBlock{p.taps, p.steps, run, 0, 0}, true);
+  const int64_t run = p.weights->depth() / p.taps, size = depth_block();
+  if (run * p.taps <= undivided_depth()) return fn(DepthBlock{p.taps, p.steps, run, 0, 0}, true);
   int64_t start = 0;
-  if (run <= kDepthBlock) {
-    const int64_t blocks = ceil_div(p.taps, kDepthBlock / run), group = ceil_div(p.taps, blocks);
+  if (run <= size) {
+    const int64_t blocks = ceil_div(p.taps, size / run), group = ceil_div(p.taps, blocks);
     for (int64_t tap = 0; tap < p.taps; tap += group) {
       const int64_t taps = std::min(group, p.taps - tap);
       fn(DepthBlock{taps, p.steps + tap, run, start, tap * run}, tap + taps == p.taps);
@@ -62,11 +70,11 @@ void for_depth_blocks(const Product& p, Fn&& fn) {
     }
     return;
   }
-  const int64_t piece = ceil_div(ceil_div(run, ceil_div(run, kDepthBlock)), int64_t{kPrefetchSteps}) * kPrefetchSteps;
+  const int64_t piece = ceil_div(ceil_div(run, ceil_div(run, size)), int64_t{kPrefetchSteps}) * kPrefetchSteps;
   for (int64_t tap = 0; tap < p.taps; start += p.steps[tap++]) {
     for (int64_t k = 0; k < run; k += piece) {
-      const int64_t size = std::min(piece, run - k);
-      fn(DepthBlock{1, kNoStep, size, start + k, tap * run + k}, tap + 1 == p.taps && k + size == run);
+      const int64_t part = std::min(piece, run - k);
+      fn(DepthBlock{1, kNoStep, part, start + k, tap * run + k}, tap + 1 == p.taps && k + part == run);
     }
   }
 }
@@ -105,11 +113,12 @@ void scale_panel(const float* from, const float* scale, int64_t depth, int64_t w
   }
 }
 
-/// Rows [first, last) of panels [panel, end), for one part of the depth.
-void run_depth_block(const Product& p, const DepthBlock& block, bool is_last, const float* const* rows, int64_t first, int64_t last, int64_t panel, int64_t end) {
+/// Rows [first, last) of panels [panel, end), for one part of the depth; `next_task` is read behind the last one.
+void run_depth_block(const Product& p, const DepthBlock& block, bool is_last, const float* const* rows, int64_t first, int64_t last, int64_t panel, int64_t end,
+                     const float* next_task) {
   const TileSet& tiles = tile_set();
   Tile tile;
-  alignas(64) float scaled[kDepthBlock * 3 / 2 * kMaxTileColumns];
+  alignas(64) float scaled[kMaxDepthBlock * 3 / 2 * kMaxTileColumns];
   tile.taps = block.taps;
   tile.steps = block.steps;
   tile.run = block.run;
@@ -118,7 +127,7 @@ void run_depth_block(const Product& p, const DepthBlock& block, bool is_last, co
   tile.low = is_last ? p.epilogue.low : -__builtin_huge_valf();
   tile.high = is_last ? p.epilogue.high : __builtin_huge_valf();
   // Tiles of nearly the same height: a low one at the end would leave most units idle.
-  const float* const after = is_last ? p.after : panel_at(p, panel, block.depth + block.size());
+  const float* const after = is_last ? next_task : panel_at(p, panel, block.depth + block.size());
   const int64_t tiles_down = ceil_div(last - first, int64_t{tiles.rows}), height = (last - first) / tiles_down, taller = (last - first) % tiles_down;
   for (; panel < end; ++panel) {
     const int64_t column = panel * tiles.columns;
@@ -150,8 +159,8 @@ void run_depth_block(const Product& p, const DepthBlock& block, bool is_last, co
   }
 }
 
-/// Rows [first, last) of panels [panel, end); with `gathered`, rows are gathered there.
-void run_block(const Product& p, int64_t first, int64_t last, int64_t panel, int64_t end, float* gathered) {
+/// Rows [first, last) of panels [panel, end); with `gathered`, rows are gathered there. `next` is read afterwards and may be null.
+void run_block(const Product& p, int64_t first, int64_t last, int64_t panel, int64_t end, const float* next, float* gathered) {
   const float* rows[kMaxBlockRows];
   const float* part[kMaxBlockRows];
   const int64_t count = last - first;
@@ -160,10 +169,10 @@ void run_block(const Product& p, int64_t first, int64_t last, int64_t panel, int
     if (gathered != nullptr) {
       std::copy(rows, rows + count, part);
       gather_rows(block, count, part, gathered);
-      run_depth_block(p, DepthBlock{1, kNoStep, block.size(), 0, block.depth}, is_last, part, first, last, panel, end);
+      run_depth_block(p, DepthBlock{1, kNoStep, block.size(), 0, block.depth}, is_last, part, first, last, panel, end, next);
     } else {
       for (int64_t i = 0; i < count; ++i) part[i] = rows[i] + block.start;
-      run_depth_block(p, block, is_last, part, first, last, panel, end);
+      run_depth_block(p, block, is_last, part, first, last, panel, end, next);
     }
   });
 }
@@ -190,7 +199,7 @@ void run_row(const Product& p, int64_t panel, int64_t end) {
   run.columns = std::min(p.weights->columns() - column, run.panels * tiles.columns);
   if (run.panels > 0) tiles.row(run);
   p.epilogue.apply(run.c, 0, 1, run.columns, residual);
-  if (half) run_block(p, 0, 1, end - 1, end, nullptr);
+  if (half) run_block(p, 0, 1, end - 1, end, nullptr, nullptr);
 }
 
 }  // namespace
@@ -279,26 +288,33 @@ void run_product(const Product& p, ThreadPool& pool) {
   }
   const double work = static_cast<double>(p.rows) * static_cast<double>(p.weights->columns()) * static_cast<double>(p.weights->depth());
   const auto threads = static_cast<int64_t>(std::clamp(work / kThreadGrain, 1.0, static_cast<double>(pool.thread_count())));
-  // Threads share the rows, or the panels if these are more bytes: what is shared is read once in all, the other by every thread.
-  if (threads > 1 && p.rows >= p.weights->columns()) block = std::min(block, ceil_div(p.rows, threads));
-  block = ceil_div(ceil_div(p.rows, ceil_div(p.rows, block)), tile_rows) * tile_rows;
-  const int64_t blocks = ceil_div(p.rows, block);
+  // Threads share the rows, or the panels if these are more bytes and the rows few: what is shared is read once in all, the other by every thread.
+  const bool by_rows = threads > 1 && (p.rows >= p.weights->columns() || p.rows >= threads * kOwnRows);
+  int64_t blocks = ceil_div(p.rows, block);
+  if (by_rows) blocks = std::min(ceil_div(blocks, threads) * threads, p.rows);
+  block = ceil_div(p.rows, blocks);
+  // Whole tiles, unless that would leave one thread more than the others.
+  if (!by_rows) block = ceil_div(block, tile_rows) * tile_rows;
+  blocks = ceil_div(p.rows, block);
   // Several tasks a thread, so that they end at the same time; none smaller than half of what a thread is worth.
   const int64_t tasks = threads == 1 ? 1 : std::clamp<int64_t>(static_cast<int64_t>(work / (kThreadGrain / 2)), threads, threads * kTasksEach);
   const int64_t parts = std::min(panels, ceil_div(tasks, blocks));
   const int64_t part = ceil_div(panels, parts);
   // Measured with rows 4,096 bytes apart: 13 % on Zen 3, nothing on Xeons; with other rows the copy is not won back.
-  const bool gather = p.work != nullptr && rows_collide(p) && p.weights->depth() > kDepthBlock * 3 / 2 && part * tile_set().columns >= kGatherColumns;
+  const bool gather = p.work != nullptr && rows_collide(p) && p.weights->depth() > undivided_depth() && part * tile_set().columns >= kGatherColumns;
   const bool single = p.rows == 1 && p.taps == 1 && p.scale == nullptr;
   const auto run = [&](int64_t begin, int64_t end) {
-    const WorkBuffers::Loan loan(gather && !single ? p.work : nullptr, kMaxBlockRows * (kDepthBlock * 3 / 2));
+    const WorkBuffers::Loan loan(gather && !single ? p.work : nullptr, kMaxBlockRows * undivided_depth());
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = i / parts * block, panel = i % parts * part;
       if (panel >= panels) continue;
       if (single) {
         run_row(p, panel, std::min(panels, panel + part));
       } else {
-        run_block(p, row, std::min(p.rows, row + block), panel, std::min(panels, panel + part), loan.floats());
+        // The task behind this one is most often the same thread's next.
+        const int64_t then = (i + 1) % parts * part;
+        const float* const after = i + 1 < blocks * parts && then < panels ? p.weights->panel(then) : p.after;
+        run_block(p, row, std::min(p.rows, row + block), panel, std::min(panels, panel + part), after, loan.floats());
       }
     }
   };
@@ -311,7 +327,7 @@ void EvenRows::get(const void* context, int64_t first, int64_t count, const floa
   for (int64_t i = 0; i < count; ++i) out[i] = rows.data + (first + i) * rows.stride;
 }
 
-void run_panels(const Product& p, int64_t first, int64_t last) { run_block(p, 0, p.rows, first, last, nullptr); }
+void run_panels(const Product& p, int64_t first, int64_t last) { run_block(p, 0, p.rows, first, last, p.after, nullptr); }
 
 WorkBuffers::Loan::Loan(const WorkBuffers* owner, int64_t count) : owner_(owner) {
   if (owner == nullptr) return;
