@@ -5,10 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -32,10 +34,12 @@ enum class CompilePrecision : uint8_t {
   kBf16,
 };
 
-/// A method of the program and the archive it comes from.
+/// A method of the program and the archive it comes from. Names are identifiers: ASCII letters, digits and '_', no digit first.
 struct CompileMethod {
   std::string name = "forward";
-  std::string archive = {};        ///< path of a .pt2
+  std::string archive = {};        ///< path of a .pt2; with `bytes` only its name in messages
+  /// The .pt2 itself, instead of a file. Without an owner the caller keeps it alive and unchanged until the programs made of it are gone.
+  SharedBytes bytes = {};
 };
 
 /// A method without inputs that gives back fixed values, e.g. {"get_vocab_size", {int64_t{256}}}.
@@ -88,9 +92,28 @@ struct CompileSettings {
   LogSink* log = nullptr;                      ///< gets warnings; must outlive the program
 };
 
+/// A buffer of a method's arena.
+/// Units: steps of the method: 0 is before its first instruction, instruction i is step i + 1; both ends are part of its life.
+struct PlannedBuffer {
+  uint64_t size_bytes = 0;
+  uint32_t first_step = 0;
+  uint32_t last_step = 0;
+};
+
+/// What a planner of the caller's places: buffers that are alive in one step must not share bytes.
+struct PlannerRequest {
+  std::string_view method;
+  std::span<const PlannedBuffer> buffers;
+  uint64_t alignment_bytes = 64;               ///< every offset is a multiple; what backends ask of their buffers is in it
+};
+
+/// Gives the offset of each buffer in the arena, which is as large as the last end. May be called for several methods, one after the other.
+using MemoryPlanner = std::function<Result<std::vector<uint64_t>>(const PlannerRequest& request)>;
+
 /// How memory is planned and files are laid out.
 struct FinalizeSettings {
   uint64_t alignment_bytes = 64;               ///< of planned buffers and weights: a power of two from 16 to 4096
+  MemoryPlanner planner = {};                  ///< null: Pteron's. Its result is checked, and used as it is. Backends plan what is inside their groups.
 };
 
 /// How files are written.
@@ -169,7 +192,7 @@ class EdgeProgram {
   /// By method, then in the order of the backends.
   std::vector<BackendClaim> claims() const;
   /// Plans memory and lays out the files. May be called again with other settings.
-  /// Errors: kInvalidInput (settings), kUnsupported (a dim without an upper bound), kOutOfMemory.
+  /// Errors: kInvalidInput (settings; a planner's result that does not fit, with the buffer), the planner's own, kUnsupported (a dim without an upper bound), kOutOfMemory.
   Result<CompiledProgram> finalize(const FinalizeSettings& settings = {}) const;
 
   struct State;  ///< for the library's own use

@@ -100,6 +100,13 @@ Result<std::shared_ptr<FileBytes>> FileBytes::read(const std::string& path) {
   return file;
 }
 
+std::shared_ptr<FileBytes> FileBytes::borrow(std::span<const std::byte> bytes, std::shared_ptr<const void> owner) {
+  std::shared_ptr<FileBytes> file(new FileBytes());
+  file->bytes_ = bytes;
+  file->owner_ = std::move(owner);
+  return file;
+}
+
 std::shared_ptr<FileBytes> FileBytes::from_buffer(Buffer buffer) {
   std::shared_ptr<FileBytes> file(new FileBytes());
   file->buffer_ = std::move(buffer);

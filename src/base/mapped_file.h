@@ -29,6 +29,8 @@ class FileBytes {
   /// Errors: kInvalidInput (not a regular file), kIo.
   static Result<std::shared_ptr<FileBytes>> map_fd(int fd);
 
+  /// Bytes that lie elsewhere. Owns: `owner`, which keeps them alive; null: the caller does.
+  static std::shared_ptr<FileBytes> borrow(std::span<const std::byte> bytes, std::shared_ptr<const void> owner);
   /// Takes bytes that are already in memory.
   static std::shared_ptr<FileBytes> from_buffer(Buffer buffer);
 
@@ -42,6 +44,7 @@ class FileBytes {
   std::span<const std::byte> bytes_;
   bool mapped_ = false;
   Buffer buffer_;
+  std::shared_ptr<const void> owner_;  // shared: with whoever gave the bytes
 };
 
 }  // namespace pteron

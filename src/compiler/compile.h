@@ -14,6 +14,7 @@
 #include "backends/api/backend.h"
 #include "base/byte_sink.h"
 #include "base/log.h"
+#include "base/mapped_file.h"
 #include "base/op_library.h"
 #include "emit/emit.h"
 #include "format/data_file.h"
@@ -22,6 +23,7 @@
 #include "ir/guard.h"
 #include "ir/op.h"
 #include "partition/partition.h"
+#include "plan/plan.h"
 #include "pteron/status.h"
 
 namespace pteron::interp {
@@ -35,7 +37,8 @@ using emit::Profile;
 /// One method of the program and the archive it comes from.
 struct MethodSource {
   std::string method = "forward";
-  std::string path;
+  std::string path;                         ///< of a file; of `bytes` a name for messages
+  std::shared_ptr<FileBytes> bytes = {};    ///< the archive, if it is in memory; shared: weights stay in it
 };
 
 /// An upper bound for sizes, by symbol name; an empty name means every size that may vary. The archive's own bound stays if it is smaller.
@@ -98,10 +101,12 @@ struct CompileOptions {
   bool* wrong_option = nullptr;            ///< set to true if the error lies in these options (a name that no method has, a name twice), not in the archives
   LogSink* log = nullptr;
 
-  /// Of the archives.
+  /// Of the archives that are files.
   std::vector<std::string> paths() const {
     std::vector<std::string> out;
-    for (const MethodSource& source : methods) out.push_back(source.path);
+    for (const MethodSource& source : methods) {
+      if (source.bytes == nullptr) out.push_back(source.path);
+    }
     return out;
   }
 };
@@ -167,6 +172,7 @@ struct EdgeProgram {
 struct FinalizeOptions {
   /// Of constants and named data, and of planned buffers; if there are delegates, these lie at multiples of what the backends ask as well.
   uint64_t alignment_bytes = 64;
+  plan::Planner planner = {};   ///< of the caller's; null: Pteron's. Payloads of backends plan their own memory when they are compiled.
 };
 
 /// A program whose every byte is known.
@@ -184,6 +190,13 @@ struct FinishedProgram {
 
 /// Names of all phases in order.
 std::vector<std::string_view> phase_names();
+
+/// Errors: kInvalidInput (an empty name, or one that is no identifier).
+Status check_method_name(std::string_view name);
+
+/// What can be told without reading anything: names of methods, archives, bounds. export_program begins with it.
+/// Errors: kInvalidInput.
+Status check_options(const CompileOptions& options);
 
 /// The data file that the options ask for (empty: none), checked without reading anything.
 /// Errors: kInvalidInput (a name that breaks the rules of format/data_name.h; two different ones, with both; a backend that keeps its data in the

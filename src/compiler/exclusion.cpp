@@ -39,11 +39,17 @@ class Front final : public backends::Backend {
   std::vector<Exclusion> exclusions_;
 };
 
-Status check(const CompileOptions& options, const Exclusion& exclusion, const ir::Program& program) {
+Status check_exclusion(const CompileOptions& options, const Exclusion& exclusion) {
   const std::string_view what = exclusion.is_node ? "node" : "operator";
+  if (exclusion.name.empty()) return Status(Code::kInvalidInput, str_cat("a ", what, " without a name is to be excluded"));
   if (options.backends.empty()) return Status(Code::kInvalidInput, str_cat(what, " '", exclusion.name, "' is to be excluded, and there is no backend to exclude it from"));
   const bool known = exclusion.backend.empty() || std::ranges::any_of(options.backends, [&](const auto* b) { return b->name() == exclusion.backend; });
-  if (!known) return Status(Code::kInvalidInput, str_cat(what, " '", exclusion.name, "' is to be excluded from backend '", exclusion.backend, "', which is not among the program's backends"));
+  if (known) return ok_status();
+  return Status(Code::kInvalidInput, str_cat(what, " '", exclusion.name, "' is to be excluded from backend '", exclusion.backend, "', which is not among the program's backends"));
+}
+
+Status check(const Exclusion& exclusion, const ir::Program& program) {
+  const std::string_view what = exclusion.is_node ? "node" : "operator";
   for (const auto& method : program.methods) {
     for (const ir::NodeId id : method->graph.order) {
       if (applies(exclusion, method->graph[id])) return ok_status();
@@ -54,8 +60,13 @@ Status check(const CompileOptions& options, const Exclusion& exclusion, const ir
 
 }  // namespace
 
+Status check_exclusions(const CompileOptions& options) {
+  for (const Exclusion& exclusion : options.exclusions) PTERON_TRY(check_exclusion(options, exclusion));
+  return ok_status();
+}
+
 Result<std::vector<const backends::Backend*>> exclude(const CompileOptions& options, const ir::Program& program, std::vector<std::unique_ptr<backends::Backend>>& fronts) {
-  for (const Exclusion& exclusion : options.exclusions) PTERON_TRY(check(options, exclusion, program));
+  for (const Exclusion& exclusion : options.exclusions) PTERON_TRY(check(exclusion, program));
   std::vector<const backends::Backend*> out = options.backends;
   for (const backends::Backend*& backend : out) {
     std::vector<Exclusion> own;

@@ -10,8 +10,12 @@
 
 namespace pteron::compiler {
 
+/// Whether the exclusions name backends that the program has.
+/// Errors: kInvalidInput.
+Status check_exclusions(const CompileOptions& options);
+
 /// The backends of `options`, in their order, those with exclusions behind fronts that live in `fronts`.
-/// Errors: kInvalidInput (an exclusion from a backend that the program does not have, or that names no node of any method).
+/// Errors: kInvalidInput (an exclusion that names no node of any method).
 Result<std::vector<const backends::Backend*>> exclude(const CompileOptions& options, const ir::Program& program,
                                                       std::vector<std::unique_ptr<backends::Backend>>& fronts);
 

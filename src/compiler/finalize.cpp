@@ -142,6 +142,7 @@ Result<FinishedProgram> finalize(const EdgeProgram& edge, const CompileOptions& 
   emit.catalog = environment.catalog;
   emit.external_weights = edge.external_constants;
   emit.guards = &edge.guards;
+  emit.planner = settings.planner;
   PTERON_ASSIGN(emit::Emitted emitted, emit::emit_program(edge.program, emit));
   add_constant_methods(options, emitted);
   out.program = std::move(emitted.program);

@@ -92,13 +92,17 @@ class Driver {
 
 Status import_methods(const CompileOptions& options, const ir::Catalog& catalog, ir::Program& program, ir::Guards& guards) {
   for (const MethodSource& source : options.methods) {
-    PTERON_ASSIGN(std::shared_ptr<FileBytes> archive, FileBytes::map(source.path));
+    std::shared_ptr<FileBytes> archive = source.bytes;
+    if (archive == nullptr) {
+      PTERON_ASSIGN(archive, FileBytes::map(source.path));
+    }
     importer::ImportOptions import;
     import.method = source.method;
     import.log = options.log;
     import.guards = &guards;
     Status status = importer::import_archive(std::move(archive), catalog, import, program);
-    if (!status.ok()) return std::move(status).with_context(str_cat("loading ", source.path));
+    const std::string name = source.path.empty() ? str_cat("the archive of method ", source.method, " in memory") : source.path;
+    if (!status.ok()) return std::move(status).with_context(str_cat("loading ", name));
   }
   return ok_status();
 }
@@ -107,19 +111,6 @@ Status import_methods(const CompileOptions& options, const ir::Catalog& catalog,
 Status blame_options(const CompileOptions& options, Status status) {
   if (!status.ok() && options.wrong_option != nullptr) *options.wrong_option = true;
   return status;
-}
-
-/// Errors: kInvalidInput (two methods of one name, constant ones included).
-Status check_method_names(const CompileOptions& options) {
-  std::set<std::string_view> names;
-  const auto taken = [&](const std::string& name) { return !names.insert(name).second; };
-  for (const MethodSource& source : options.methods) {
-    if (taken(source.method)) return Status(Code::kInvalidInput, str_cat("two methods named '", source.method, "'"));
-  }
-  for (const ConstantMethod& constant : options.constants) {
-    if (taken(constant.name)) return Status(Code::kInvalidInput, str_cat("two methods named '", constant.name, "'"));
-  }
-  return ok_status();
 }
 
 void collect_sizes(const ir::Graph& graph, std::set<const ir::ExprNode*>* symbols) {
@@ -153,7 +144,6 @@ Status bound_sizes(const CompileOptions& options, ir::Program& program) {
   std::set<const ir::ExprNode*> sizes;
   for (const auto& method : program.methods) collect_sizes(method->graph, &sizes);
   for (const SizeBound& bound : options.size_bounds) {
-    if (bound.max < 0 || bound.max > INT32_MAX) return Status(Code::kInvalidInput, str_cat("a bound of sizes is from 0 to 2^31-1, found ", bound.max));
     bool found = false;
     std::vector<std::string> names;
     for (const ir::Expr symbol : program.exprs.symbols()) {
@@ -269,7 +259,7 @@ Status check_all_taken(const MethodPartition& part) {
 
 /// Lets the backends take and compile their groups.
 Status compile_groups(const CompileOptions& options, const ir::Catalog& catalog, EdgeProgram& edge) {
-  if (options.backends.empty() && options.exclusions.empty()) return ok_status();
+  if (options.backends.empty()) return ok_status();
   std::vector<std::unique_ptr<backends::Backend>> fronts;
   auto left = exclude(options, edge.program, fronts);
   if (!left.ok()) return blame_options(options, std::move(left).status());
@@ -336,7 +326,8 @@ namespace {
 
 /// The phases up to the backends' groups; edge.stopped says whether one of them was the last.
 Status export_into(const CompileOptions& options, const Environment& environment, EdgeProgram& edge) {
-  PTERON_TRY(blame_options(options, check_method_names(options)));
+  PTERON_TRY(blame_options(options, check_options(options)));
+  PTERON_TRY(blame_options(options, check_exclusions(options)));
   auto name = data_file_name(options);
   if (!name.ok()) return blame_options(options, std::move(name).status());
   edge.data_name = std::move(name).value();

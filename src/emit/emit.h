@@ -18,6 +18,7 @@
 #include "ir/graph.h"
 #include "ir/guard.h"
 #include "ir/op.h"
+#include "plan/plan.h"
 #include "pteron/status.h"
 
 namespace pteron::emit {
@@ -49,6 +50,7 @@ struct EmitOptions {
   /// Weights stay outside: parameters and buffers of any size, other constants from kExternalWeightBytes on. Those of a program keep their names
   /// and their memory format, those of a payload have keys made of their bytes.
   bool external_weights = false;
+  plan::Planner planner = {};            ///< places the buffers of methods instead of plan_memory; null: plan_memory
   const ir::Guards* guards = nullptr;    ///< what calls are checked for beside ranges of sizes; may be null
 };
 

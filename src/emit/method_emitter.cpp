@@ -779,6 +779,15 @@ void MethodEmitter::release_outputs() {
   }
 }
 
+Result<plan::MemoryPlan> MethodEmitter::place_buffers(std::span<const plan::BufferRequest> requests) const {
+  if (!options_.planner) return plan::plan_memory(requests, {options_.alignment_bytes});
+  auto offsets = options_.planner(method_.name, requests, options_.alignment_bytes);
+  if (!offsets.ok()) return std::move(offsets).status().with_context("planning memory");
+  auto plan = plan::check_plan(requests, std::move(offsets).value(), {options_.alignment_bytes});
+  if (!plan.ok()) return std::move(plan).status().with_context("planning memory");
+  return plan;
+}
+
 Status MethodEmitter::finish_plan(MethodReport* report) {
   const uint32_t end = position();
   std::vector<plan::BufferRequest> requests;
@@ -792,7 +801,7 @@ Status MethodEmitter::finish_plan(MethodReport* report) {
     requests.push_back({root.size_bytes, first, last});
     owners.push_back(i);
   }
-  PTERON_ASSIGN(const plan::MemoryPlan memory, plan::plan_memory(requests, {options_.alignment_bytes}));
+  PTERON_ASSIGN(const plan::MemoryPlan memory, place_buffers(requests));
   std::vector<uint64_t> offset_of_root(roots_.size(), 0);
   for (size_t i = 0; i < owners.size(); ++i) {
     offset_of_root[owners[i]] = memory.offsets[i];

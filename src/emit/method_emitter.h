@@ -111,6 +111,7 @@ class MethodEmitter {
   Status emit_outputs();
   /// Payloads: results that no other value shares get no planned memory.
   void release_outputs();
+  Result<plan::MemoryPlan> place_buffers(std::span<const plan::BufferRequest> requests) const;
   Status finish_plan(MethodReport* report);
   /// Names, ranges, state and source lines (method_meta.cpp).
   format::MethodMeta describe();

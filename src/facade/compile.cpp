@@ -33,8 +33,6 @@ Status check_passes(const CompileSettings& settings) {
   for (const TransformPass& pass : settings.passes) {
     if (pass.name.empty()) return invalid("a pass without a name");
     if (!pass.run) return invalid(str_cat("pass ", pass.name, " has no function to run"));
-    const bool known = pass.method.empty() || std::ranges::find(settings.methods, pass.method, &CompileMethod::name) != settings.methods.end();
-    if (!known) return invalid(str_cat("pass ", pass.name, " is for method '", pass.method, "', which the program does not have"));
   }
   return ok_status();
 }
@@ -42,9 +40,7 @@ Status check_passes(const CompileSettings& settings) {
 /// Errors: kInvalidInput naming the setting.
 Status check(const CompileSettings& settings) {
   if (settings.methods.empty()) return invalid("expected at least one method, found none");
-  const bool nameless = std::ranges::any_of(settings.methods, &std::string::empty, &CompileMethod::name) ||
-                        std::ranges::any_of(settings.constants, &std::string::empty, &CompileConstant::name);
-  if (nameless) return invalid("a method without a name");
+  if (settings.profile > CompileProfile::kExecutorch || settings.precision > CompilePrecision::kBf16) return invalid("a profile or precision that does not exist");
   const bool wants_backend = std::any_of(settings.backends.begin(), settings.backends.end(), [](const std::string& name) { return name != "portable"; });
   if (wants_backend && settings.profile == CompileProfile::kExecutorch) return invalid("the official runtime has none of our backends: expected none with kExecutorch");
   const bool has_default = settings.backends.empty() && settings.profile == CompileProfile::kPteron;
@@ -60,9 +56,13 @@ compiler::ConstantMethod constant_method(const CompileConstant& constant) {
   return made;
 }
 
-Result<compiler::CompileOptions> read_settings(const CompileSettings& settings, const facade::Toolchain& toolchain) {
+/// All options but the backends, which are the toolchain's.
+Result<compiler::CompileOptions> read_settings(const CompileSettings& settings) {
   compiler::CompileOptions options;
-  for (const CompileMethod& method : settings.methods) options.methods.push_back({method.name, method.archive});
+  for (const CompileMethod& method : settings.methods) {
+    const bool in_memory = !method.bytes.bytes.empty() || method.bytes.owner != nullptr;
+    options.methods.push_back({method.name, method.archive, in_memory ? FileBytes::borrow(method.bytes.bytes, method.bytes.owner) : nullptr});
+  }
   for (const CompileConstant& constant : settings.constants) options.constants.push_back(constant_method(constant));
   for (const CompileSizeBound& bound : settings.size_bounds) options.size_bounds.push_back({bound.size, bound.max});
   for (const CompileSpec& spec : settings.specs) options.specs.push_back({spec.backend, spec.method, spec.key, spec.value});
@@ -80,8 +80,17 @@ Result<compiler::CompileOptions> read_settings(const CompileSettings& settings, 
   options.bf16 = settings.precision == CompilePrecision::kBf16;
   options.allow_random = settings.allow_random;
   options.log = settings.log;
-  PTERON_ASSIGN(options.backends, toolchain.backends(settings.backends.empty() ? facade::default_backends(options.profile) : settings.backends));
+  PTERON_TRY(compiler::check_options(options));
   return options;
+}
+
+plan::Planner planner_of(const FinalizeSettings& settings) {
+  if (!settings.planner) return nullptr;
+  return [planner = settings.planner](std::string_view method, std::span<const plan::BufferRequest> requests, uint64_t alignment_bytes) {
+    std::vector<PlannedBuffer> buffers;
+    for (const plan::BufferRequest& request : requests) buffers.push_back({request.size_bytes, request.first, request.last});
+    return planner({method, buffers, alignment_bytes});
+  };
 }
 
 CompileSummary summary_of(const compiler::CompileReport& report) {
@@ -147,7 +156,7 @@ Result<CompiledProgram> EdgeProgram::finalize(const FinalizeSettings& settings) 
   PTERON_TRY(facade::check_alignment(settings.alignment_bytes));
   auto state = std::make_shared<CompiledProgram::State>();  // shared: programs are copied
   state->edge = state_;
-  PTERON_ASSIGN(state->finished, compiler::finalize(*state_->edge, state_->options, state_->toolchain.environment(), {settings.alignment_bytes}));
+  PTERON_ASSIGN(state->finished, compiler::finalize(*state_->edge, state_->options, state_->toolchain.environment(), {settings.alignment_bytes, planner_of(settings)}));
   state->summary = summary_of(state->finished.report);
   return CompiledProgram(std::move(state));
 }
@@ -155,15 +164,18 @@ Result<CompiledProgram> EdgeProgram::finalize(const FinalizeSettings& settings) 
 Result<EdgeProgram> export_program(const CompileSettings& settings) {
   PTERON_TRY(check(settings));
   auto state = std::make_shared<EdgeProgram::State>();  // shared: with the finished programs
+  PTERON_ASSIGN(state->options, read_settings(settings));
   PTERON_ASSIGN(state->toolchain, facade::Toolchain::create(settings.kernel_libraries, settings.threads));
-  PTERON_ASSIGN(state->options, read_settings(settings, state->toolchain));
+  PTERON_ASSIGN(state->options.backends, state->toolchain.backends(settings.backends.empty() ? facade::default_backends(state->options.profile) : settings.backends));
   PTERON_ASSIGN(state->edge, compiler::export_program(state->options, state->toolchain.environment()));
   return EdgeProgram(std::move(state));
 }
 
 Result<SavedProgram> save(const CompileSettings& settings, const std::string& path, const FinalizeSettings& finalize, const WriteSettings& write) {
   std::vector<std::string> archives;
-  for (const CompileMethod& method : settings.methods) archives.push_back(method.archive);
+  for (const CompileMethod& method : settings.methods) {
+    if (method.bytes.bytes.empty()) archives.push_back(method.archive);
+  }
   PTERON_TRY(facade::check_save_path(path, archives));
   PTERON_TRY(facade::check_alignment(finalize.alignment_bytes));
   CompileSettings named = settings;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <span>
 #include <string>
 #include <tuple>
@@ -53,6 +54,36 @@ TEST(Facade, WrongSettingsAreNamed) {
   settings = settings_for("mlp_float32");
   settings.methods[0].name.clear();
   expect_refused(settings, Code::kInvalidInput, "without a name");
+  settings.methods = {{"forward", "/none/model.pt2"}};  // before it is looked for
+  for (const char* name : {"a-b", "2nd", "a b", "a.b", "w\xc3\xa4rts", "a\n"}) {
+    settings.methods[0].name = name;
+    expect_refused(settings, Code::kInvalidInput, "is no identifier: ASCII letters, digits and '_' are expected, no digit first");
+  }
+  settings.methods[0].name = "_f0";
+  expect_refused(settings, Code::kNotFound, "/none/model.pt2");
+  settings.constants = {{"get-size", {1}}};
+  expect_refused(settings, Code::kInvalidInput, "method name 'get-size' is no identifier");
+  settings.constants = {{"", {1}}};
+  expect_refused(settings, Code::kInvalidInput, "a method without a name");
+  settings.constants = {{"get_size", {}}};
+  expect_refused(settings, Code::kInvalidInput, "constant method 'get_size' has no value");
+  settings.constants.clear();
+  settings.size_bounds = {{"", -1}};
+  expect_refused(settings, Code::kInvalidInput, "a bound of sizes is from 0 to 2^31-1, found -1");
+  settings.size_bounds.clear();
+  settings.exclusions = {{"abacus", "aten::mm", false}};
+  expect_refused(settings, Code::kInvalidInput, "from backend 'abacus', which is not among the program's backends");
+  settings.exclusions = {{"", "", true}};
+  expect_refused(settings, Code::kInvalidInput, "a node without a name is to be excluded");
+  settings.exclusions.clear();
+  settings.shared_states = {""};
+  expect_refused(settings, Code::kInvalidInput, "a shared state without a name");
+  settings.shared_states.clear();
+  settings.profile = static_cast<CompileProfile>(7);
+  expect_refused(settings, Code::kInvalidInput, "does not exist");
+  settings.profile = CompileProfile::kPteron;
+  settings.methods[0].archive.clear();
+  expect_refused(settings, Code::kInvalidInput, "method '_f0' has no archive: expected a path, or bytes");
   for (const uint64_t alignment : {0, 8, 48, 8192}) {
     expect_refused(settings_for("mlp_float32"), Code::kInvalidInput, "power of two from 16 to 4096", {alignment});
   }
@@ -77,6 +108,98 @@ TEST(Facade, WrongSettingsAreNamed) {
   settings = settings_for("mlp_float32");
   settings.kernel_libraries = {"/none/lib.so"};
   expect_refused(settings, Code::kNotFound, "/none/lib.so");
+}
+
+TEST(Facade, ArchivesInMemory) {
+  for (const char* name : {"mlp_float32", "dynamic_batch_mlp", "cnn"}) {
+    const std::vector<std::byte> before = content(sample(name));
+    const auto plain = make(settings_for(name));
+    ASSERT_TRUE(plain.ok());
+    auto owner = std::make_shared<std::vector<std::byte>>(before);
+    const std::weak_ptr<std::vector<std::byte>> alive = owner;
+    CompileSettings settings;
+    settings.methods = {{"forward", {}, {owner, *owner}}};
+    owner.reset();
+    {
+      auto edge = export_program(settings);
+      settings.methods.clear();  // the program keeps the bytes, which weights still lie in
+      ASSERT_TRUE(edge.ok()) << edge.status().message();
+      const auto program = edge->finalize();
+      ASSERT_TRUE(program.ok());
+      edge = Status(Code::kCancelled, "gone");
+      EXPECT_TRUE(same_bytes(program->bytes()->bytes, plain->file.bytes));
+      ASSERT_FALSE(alive.expired());
+      EXPECT_EQ(*alive.lock(), before);
+    }
+    EXPECT_TRUE(alive.expired());
+    settings.methods = {{"forward", "in memory.pt2", {nullptr, before}}};  // the caller keeps them
+    const auto borrowed = make(settings);
+    ASSERT_TRUE(borrowed.ok());
+    EXPECT_TRUE(same_bytes(borrowed->file.bytes, plain->file.bytes));
+    settings.methods[0].bytes.bytes = std::span(before).first(before.size() / 2);
+    expect_refused(settings, Code::kInvalidFile, "loading in memory.pt2: ");
+    settings.methods[0].archive.clear();
+    expect_refused(settings, Code::kInvalidFile, "loading the archive of method forward in memory: ");
+    settings.external_weights = true;
+    expect_refused(settings, Code::kInvalidInput, "give them one of their own");
+  }
+}
+
+TEST(Facade, PlannersOfTheCaller) {
+  CompileSettings settings = settings_for("mlp_float32");
+  settings.backends = {"portable"};
+  settings.methods.push_back({"second", sample("cnn")});
+  const auto edge = export_program(settings);
+  ASSERT_TRUE(edge.ok());
+  const auto plain = edge->finalize();
+  ASSERT_TRUE(plain.ok());
+  std::vector<std::string> methods;
+  // One behind the other, with a hole between: used as it is.
+  const auto stacked = [&](const PlannerRequest& request) -> Result<std::vector<uint64_t>> {
+    methods.emplace_back(request.method);
+    EXPECT_EQ(request.alignment_bytes, 64u);
+    std::vector<uint64_t> offsets;
+    uint64_t end = 0;
+    for (const PlannedBuffer& buffer : request.buffers) {
+      EXPECT_LE(buffer.first_step, buffer.last_step);
+      offsets.push_back(end);
+      end += (buffer.size_bytes + 63) / 64 * 64 + 64;
+    }
+    return offsets;
+  };
+  const auto own = edge->finalize({64, stacked});
+  ASSERT_TRUE(own.ok()) << own.status().message();
+  EXPECT_EQ(methods, (std::vector<std::string>{"forward", "second"}));
+  EXPECT_GT(own->summary().methods[0].arena_bytes, plain->summary().methods[0].arena_bytes);
+  EXPECT_EQ(own->summary().methods[0].arena_lower_bound_bytes, plain->summary().methods[0].arena_lower_bound_bytes);
+  const auto bytes = own->bytes();
+  const auto program = Program::load(bytes->bytes);
+  ASSERT_TRUE(program.ok() && (*program)->load_method("forward").ok() && (*program)->load_method("second").ok());
+  const auto refused = [&](const MemoryPlanner& planner, Code code, std::string_view text) {
+    const auto made = edge->finalize({64, planner});
+    ASSERT_FALSE(made.ok()) << text;
+    EXPECT_EQ(made.status().code(), code);
+    EXPECT_TRUE(made.status().message().starts_with("method forward: planning memory: ")) << made.status().message();
+    EXPECT_NE(made.status().message().find(text), std::string_view::npos) << made.status().message();
+  };
+  const auto changed = [&](auto change) {
+    return [&stacked, change](const PlannerRequest& request) -> Result<std::vector<uint64_t>> {
+      auto offsets = stacked(request);
+      change(*offsets);
+      return offsets;
+    };
+  };
+  refused(changed([](std::vector<uint64_t>& o) { o.pop_back(); }), Code::kInvalidInput, "offsets for");
+  refused(changed([](std::vector<uint64_t>& o) { o[1] += 32; }), Code::kInvalidInput, "a multiple of 64 is expected");
+  refused(changed([](std::vector<uint64_t>& o) { o[1] = o[0]; }), Code::kInvalidInput, "are alive together and share bytes");
+  refused(changed([](std::vector<uint64_t>& o) { o[0] = uint64_t{1} << 62; }), Code::kInvalidInput, "ends beyond 2^62 bytes");
+  refused(changed([](std::vector<uint64_t>& o) { o[0] = ~uint64_t{63}; }), Code::kInvalidInput, "ends beyond 2^62 bytes");
+  refused([](const PlannerRequest&) -> Result<std::vector<uint64_t>> { return Status(Code::kUnsupported, "no such memory"); }, Code::kUnsupported, "no such memory");
+  const Scratch scratch;
+  EXPECT_FALSE(save(settings, scratch.path + "/m.pte", {64, changed([](std::vector<uint64_t>& o) { o.clear(); })}).ok());
+  EXPECT_TRUE(scratch.names().empty());
+  EXPECT_TRUE(save(settings, scratch.path + "/m.pte", {64, stacked}).ok());
+  EXPECT_TRUE(same_bytes(bytes->bytes, content(scratch.path + "/m.pte")));
 }
 
 TEST(Facade, BadArchivesAreNamed) {

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "pteron/status.h"
@@ -33,5 +35,13 @@ struct MemoryPlan {
 /// Errors:  kUnsupported if sizes overflow 2^63.
 /// Threads: pure function of its arguments.
 Result<MemoryPlan> plan_memory(std::span<const BufferRequest> requests, const PlanOptions& options);
+
+/// Places the buffers of one method: an offset for each, in their order.
+using Planner = std::function<Result<std::vector<uint64_t>>(std::string_view method, std::span<const BufferRequest> requests, uint64_t alignment_bytes)>;
+
+/// The plan that offsets from outside give.
+/// Errors:  kInvalidInput naming the buffer (another number of offsets than buffers, an offset that is no multiple of the alignment, two buffers
+///          that are alive together and share bytes, an end beyond 2^62).
+Result<MemoryPlan> check_plan(std::span<const BufferRequest> requests, std::vector<uint64_t> offsets, const PlanOptions& options);
 
 }  // namespace pteron::plan

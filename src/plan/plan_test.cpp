@@ -88,5 +88,27 @@ TEST(PlanMemory, RefusesOverflow) {
   EXPECT_EQ(plan.status().code(), Code::kUnsupported);
 }
 
+TEST(CheckPlan, TakesWhatFitsAndNamesWhatDoesNot) {
+  const std::vector<BufferRequest> requests = {{100, 0, 2}, {100, 1, 3}, {64, 3, 4}, {0, 0, 4}};
+  const auto plan = check_plan(requests, {0, 128, 0, 64}, {64});  // the third may take the first one's place, the empty one lies anywhere
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(plan->arena_bytes, 256u);
+  EXPECT_EQ(plan->lower_bound_bytes, 256u);
+  EXPECT_EQ(plan->lower_bound_bytes, plan_memory(requests, {64})->lower_bound_bytes);
+  const auto refused = [&](std::vector<uint64_t> offsets, std::string_view text) {
+    const auto made = check_plan(requests, std::move(offsets), {64});
+    ASSERT_FALSE(made.ok()) << text;
+    EXPECT_EQ(made.status().code(), Code::kInvalidInput);
+    EXPECT_NE(made.status().message().find(text), std::string_view::npos) << made.status().message();
+  };
+  refused({0, 128, 0}, "the planner gave 3 offsets for 4 buffers");
+  refused({0, 128, 0, 0, 0}, "the planner gave 5 offsets for 4 buffers");
+  refused({0, 100, 0, 0}, "buffer 1 (100 bytes, alive from step 1 to 3) at offset 100: a multiple of 64 is expected");
+  refused({0, 64, 0, 0}, "buffer 0 (100 bytes, alive from step 0 to 2) at offset 0 and buffer 1 (100 bytes, alive from step 1 to 3) at offset 64 are alive together");
+  refused({256, 0, 64, 0}, "buffer 1 (100 bytes, alive from step 1 to 3) at offset 0 and buffer 2");
+  refused({0, 128, uint64_t{1} << 62, 0}, "ends beyond 2^62 bytes");
+  refused({0, 128, ~uint64_t{63}, 0}, "ends beyond 2^62 bytes");
+}
+
 }  // namespace
 }  // namespace pteron::plan

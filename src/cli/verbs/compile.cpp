@@ -360,6 +360,7 @@ Result<int> run_compile(const Arguments& a) {
   }
   options.shared_states = split_list(a.list("share-state"));
   if (options.methods.empty()) return usage_error("compile", "name a MODEL.pt2, or methods with --method NAME=FILE");
+  if (const Status status = compiler::check_options(options); !status.ok()) return usage_error("compile", status.message());
   const std::string profile = a.value("profile", "pteron");
   if (profile != "pteron" && profile != "executorch") return usage_error("compile", str_cat("--profile is pteron or executorch, found '", profile, "'"));
   options.profile = profile == "executorch" ? compiler::Profile::kExecutorch : compiler::Profile::kPteron;
