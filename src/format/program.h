@@ -34,6 +34,7 @@ struct TensorSpec {
   Dynamism dynamism = Dynamism::kStatic;
   Device device;
   std::string external_name;        ///< non-empty: the bytes come from a data file under this name (data_index is ignored)
+  std::string buffer_name = {};     ///< of a mutable buffer in official files; empty if unknown. Only without external_name
 };
 
 struct NullValue {};
@@ -144,5 +145,13 @@ struct WriteOptions {
 /// Requires: indices inside the spec are in range (checked).
 /// Errors: kInvalidInput (an index, size or rank that the format cannot hold), kInternal (a producer's size), the producers' and the sink's.
 Status write_program(const ProgramSpec& program, const WriteOptions& options, ByteSink& sink);
+
+class ProgramView;
+
+/// A verified program as the structs that write_program takes; what is equal byte for byte in it becomes one constant, state or blob.
+/// Payloads that were inline get a segment; source lines of official files are left out.
+/// Owns:   its tables; borrows constants, states, payloads and named data from the file's bytes.
+/// Errors: kUnsupported (a method with several chains).
+Result<ProgramSpec> read_program(const ProgramView& view);
 
 }  // namespace pteron::format

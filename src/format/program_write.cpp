@@ -171,9 +171,9 @@ class ProgramBuilder {
   }
 
   Offset<pte::ExtraTensorInfo> build_extra(const TensorSpec& tensor) {
-    if (tensor.external_name.empty() && tensor.device == Device()) return 0;
+    if (tensor.external_name.empty() && tensor.buffer_name.empty() && tensor.device == Device()) return 0;
     const auto location = tensor.external_name.empty() ? pte::TensorDataLocation::SEGMENT : pte::TensorDataLocation::EXTERNAL;
-    return pte::CreateExtraTensorInfo(fbb_, 0, text(tensor.external_name), location, static_cast<pte::DeviceType>(tensor.device.type),
+    return pte::CreateExtraTensorInfo(fbb_, 0, text(tensor.external_name.empty() ? tensor.buffer_name : tensor.external_name), location, static_cast<pte::DeviceType>(tensor.device.type),
                                       tensor.device.index);
   }
 
