@@ -348,7 +348,8 @@ def test_every_verb_speaks_json(pteron, sample, program, tmp_path):
     (tmp_path / "small.ir").write_text("graph(x: f32[2]) {\n  y = aten::relu(x)\n  return y\n}\n")
     for words in (["compile", model, "-o", tmp_path / "x.pte"], ["compile", "--list-phases"], ["run", program, "-i", inputs], ["run", program, "-i", inputs, "-o", tmp_path / "y.npy"],
                   ["bench", program, "--min-time", "0.01"], ["compare", model, program], ["compare", model, program, "--bisect"], ["inspect", program], ["inspect", model],
-                  ["explain", model], ["ops"], ["ops", model], ["opt", tmp_path / "small.ir", "--pass", "dce"], ["opt", "--list"], ["doctor"]):
+                  ["explain", model], ["ops"], ["ops", model], ["opt", tmp_path / "small.ir", "--pass", "dce"], ["opt", "--list"], ["doctor"],
+                  ["merge", program, "-o", tmp_path / "y.pte"], ["bundle", program, "-i", inputs, "-o", tmp_path / "y.bpte"]):
         done = pteron(*words, "--json", "--quiet")
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout) and not done.stderr, words

@@ -66,3 +66,48 @@ def test_words_that_do_not_fit(tmp_path):
     assert "leave --inputs" in pteron("run", tmp_path / "m.bpte", "--inputs", tmp_path / "x.npy", expect=2).stderr
     (tmp_path / "p.pte").write_bytes(b"\0\0\0\0ET12" + bytes(64))
     assert "BP08" in pteron("run", tmp_path / "p.pte", "--bundled", expect=3).stderr
+
+
+@pytest.mark.parametrize("form", [["--profile", "executorch"]])
+def test_the_official_runtime_checks_ours(tmp_path, form):
+    """Its verifier finds our program's results within what our file expects, and finds a wrong expectation."""
+    from conftest import save
+    from executorch.extension.pybindings.portable_lib import _load_bundled_program_from_buffer
+
+    class Plain(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3)
+
+        def forward(self, x):
+            return torch.relu(self.conv(x)), x.sum((2, 3))
+
+    torch.manual_seed(1)
+    net = Plain().eval().to(memory_format=torch.channels_last)
+    x = torch.randn(1, 3, 6, 5).contiguous(memory_format=torch.channels_last)
+    torch.export.save(export(net, (x,)), tmp_path / "m.pt2")
+    pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", *form)
+    words = ["bundle", tmp_path / "m.pte", "-o", tmp_path / "m.bpte"]
+    for i in range(2):
+        save(tmp_path / f"in{i}.safetensors", [torch.randn(1, 3, 6, 5)])
+        words += ["--inputs", tmp_path / f"in{i}.safetensors"]
+    pteron(*words)
+    official = _load_bundled_program_from_buffer((tmp_path / "m.bpte").read_bytes())
+    for i in range(2):
+        official.verify_result_with_bundled_expected_output("forward", i, 1e-4, 1e-5)
+    save(tmp_path / "wrong.safetensors", [torch.zeros(1, 4, 4, 3), torch.zeros(1, 3)])
+    pteron(*words[:6], "--expected", tmp_path / "wrong.safetensors")
+    wrong = _load_bundled_program_from_buffer((tmp_path / "m.bpte").read_bytes())
+    with pytest.raises(RuntimeError):
+        wrong.verify_result_with_bundled_expected_output("forward", 0, 1e-4, 1e-5)
+
+
+def test_a_bundle_of_an_official_program(tmp_path):
+    from conftest import save
+    from executorch.exir import to_edge
+    net, x = nn.Linear(4, 3).eval(), torch.randn(2, 4)
+    (tmp_path / "m.pte").write_bytes(to_edge(export(net, (x,))).to_executorch().buffer)
+    save(tmp_path / "in.safetensors", [x])
+    save(tmp_path / "out.safetensors", [net(x).detach()])
+    pteron("bundle", tmp_path / "m.pte", "--inputs", tmp_path / "in.safetensors", "--expected", tmp_path / "out.safetensors", "-o", tmp_path / "m.bpte")
+    assert "1 of 1 expected outputs agree" in pteron("run", tmp_path / "m.bpte").stdout
