@@ -41,6 +41,7 @@ DType self_dtype(const NodeView& node) { return node.type(node.has("self") ? "se
 bool is_double(const NodeView& node) { return self_dtype(node) == DType::kFloat64; }
 bool is_float(const NodeView& node) { return is_floating(self_dtype(node)); }
 bool is_reduced(const NodeView& node) { return is_reduced_float(self_dtype(node)); }
+bool is_reduced_input(const NodeView& node) { return is_reduced_float(node.type("input").dtype); }
 bool is_no_float(const NodeView& node) { return self_dtype(node) == DType::kFloat64 || !is_floating(self_dtype(node)); }
 
 /// The first tensor among self, other and exponent, or float if one of them is.
@@ -52,6 +53,11 @@ bool integral_result(const NodeView& node) {
   }
   return true;
 }
+/// Numbers beyond 2^53 are possible.
+bool long_result(const NodeView& node) {
+  return integral_result(node) && ((node.is_value("self") && node.type("self").dtype == DType::kInt64) || (node.is_value("other") && node.type("other").dtype == DType::kInt64));
+}
+bool cuts_longs(const NodeView& node) { return !node.is_none("rounding_mode") && node.text("rounding_mode") == "trunc" && long_result(node); }
 bool floors_floats(const NodeView& node) {
   if (node.has("rounding_mode") && (node.is_none("rounding_mode") || node.text("rounding_mode") != "floor")) return false;
   return !integral_result(node);
@@ -87,8 +93,13 @@ constexpr Limit kLimits[] = {
     {"aten::convolution", three_spatial_dims, "the official kernel has at most two spatial dims"},
     {"aten::convolution_backward", no_plain_conv2d, "the official kernel takes two spatial dims, no transposed convolution, and gives all three gradients"},
     {"aten::div.Scalar_mode", floors_floats, "the official floor division of floats gives inf for 0/0"},
+    {"aten::div.Scalar_mode", cuts_longs, "the official division of integers towards zero goes through double"},
+    {"aten::div.Tensor_mode", cuts_longs, "the official division of integers towards zero goes through double"},
     {"aten::div.Tensor_mode", floors_floats, "the official floor division of floats gives inf for 0/0"},
     {"aten::floor_divide", floors_floats, "the official floor division of floats gives inf for 0/0"},
+    {"aten::fmod.Scalar", long_result, "the official remainder of integers goes through double"},
+    {"aten::fmod.Tensor", long_result, "the official remainder of integers goes through double"},
+    {"aten::grid_sampler_2d", is_reduced_input, "the official kernel rounds otherwise than PyTorch, which rounds each step"},
     {"aten::logit", is_reduced, "the official kernel takes no half or bfloat16"},
     {"aten::max_pool2d_with_indices_backward", any_form, "the official kernel adds to what stood in its result's memory"},
     {"aten::native_group_norm", is_double, "the official kernel loses digits of float64"},

@@ -293,7 +293,9 @@ Expr ExprContext::make(ExprOp op, std::span<const Expr> args, std::string_view n
     }
     if (parts.empty()) return 0;
     if (parts.size() == 1) return parts[0];
-    return intern(ExprOp::kAdd, ExprType::kInt, 0, {}, std::move(parts));
+    const Expr sum = intern(ExprOp::kAdd, ExprType::kInt, 0, {}, std::move(parts));
+    const Range r = bounds(sum);
+    return r.min == r.max ? Expr(r.min) : sum;
   }
   if (op == ExprOp::kMul && type == ExprType::kInt) {
     int64_t coefficient = 1;

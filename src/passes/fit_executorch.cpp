@@ -49,7 +49,7 @@ constexpr std::string_view kScalarArithmetic[] = {"aten::add.Scalar", "aten::mul
 /// Kernels that add up half and bfloat16 in their own dtype, where ATen adds in float (layer norm of 4096 halves was off by 300).
 constexpr std::string_view kInFloat[] = {
     "aten::_adaptive_avg_pool2d", "aten::_native_batch_norm_legit.no_stats", "aten::_native_batch_norm_legit_no_training",
-    "aten::_upsample_bilinear2d_aa", "aten::addmm", "aten::avg_pool2d", "aten::convolution", "aten::cumsum", "aten::grid_sampler_2d",
+    "aten::_upsample_bilinear2d_aa", "aten::addmm", "aten::avg_pool2d", "aten::convolution", "aten::cumsum",
     "aten::mean.dim", "aten::native_group_norm", "aten::native_layer_norm", "aten::scatter_add", "aten::sum.dim_IntList",
     "aten::var.correction", "aten::var.dim", "aten::var_mean.correction",
 };

@@ -263,6 +263,23 @@ for _name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnu
     row(f"cat_{_name}", lambda x, f=_f8: torch.cat([x.to(f), x.to(f)]).reshape(-1)[1:].to(x.dtype), matrices(3, 5), (torch.float32,), ())
 
 
+# Kernels that round every step to 16 bits, factors of integers that have a fraction, results whose dtype or size does not follow from the name.
+for _mode in range(3):
+    for _padding in range(3):
+        row(f"grid_sampler_2d_rounded_{_mode}_{_padding}", lambda x, g, m=_mode, p=_padding: tuple(aten.grid_sampler_2d(x, g, m, p, align) for align in (True, False)),
+            lambda t: ((torch.randn(2, 3, 5, 20) * 4).to(t), (torch.rand(2, 9, 7, 2) * 3 - 1.5).to(t)), dtypes=(torch.float16, torch.bfloat16), forms=())
+for _ord in (1.0, 2.0, 3.0, float("inf")):
+    row(f"embedding_renorm_{_ord:.0f}", lambda w, o=_ord: aten.embedding_renorm(w, torch.tensor([0, 1, 1, 4]), 1.0, o), lambda t: (torch.randn(6, 7) * 8).to(t))
+row("diff_of_order_zero", lambda x, a: torch.diff(x, 0, 0, a, a), lambda t: (torch.randn(4, 3).to(t), torch.randn(2, 3).to(t)))
+for _dtype in (torch.int64, torch.int32, torch.uint8):
+    row(f"products_with_fractions_{SHORT[_dtype]}", lambda a, x, y: (
+        torch.addmm(a, x, y, beta=2.7, alpha=1.6), torch.addmv(a[0, 0], x, y[:, 0], beta=0.2, alpha=1.9), torch.baddbmm(a, x[None], y[None], beta=3.2, alpha=0.6),
+        torch.addbmm(a, x[None], y[None], beta=1.5, alpha=2.5)), lambda t: tuple(torch.randint(0, 9, s).to(t) for s in ((2, 4), (2, 3), (3, 4))), dtypes=(_dtype,), forms=())
+row("sum_to_size", lambda x: (x[0, 0].sum_to_size(()), x.sum_to_size((1, 3)), x.sum_to_size((3,)), x.sum_to_size((2, 3))), lambda t: torch.randint(0, 2, (2, 3)).to(t),
+    dtypes=(torch.int32, torch.uint8, torch.bool))
+row("threshold_of_integers", lambda x: torch.nn.functional.threshold(x, -1.5, -2.7), lambda t: torch.arange(-4, 5).to(t), dtypes=(torch.int64, torch.int32), forms=())
+
+
 def detection():
     import torchvision
 

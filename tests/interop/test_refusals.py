@@ -97,3 +97,29 @@ def test_floats_of_8_bits_are_refused(tmp_path):
     call = lambda x: x.to(torch.float8_e4m3fn).to(torch.float32)
     said = pteron("compile", exported(call, X, None, tmp_path), "-o", tmp_path / "m.pte", "--profile", "executorch", expect=4).stderr
     assert "no 8-bit floats" in said, said
+
+
+def test_integers_beyond_2_to_the_53(tmp_path):
+    x = torch.tensor([2**63 - 2, 2**63 - 2, -2**63 + 1, 123456789012345678, -123456789012345671, 7, -7, 2**53 + 1, -9, 9, -8])
+    y = torch.tensor([1, 2**63 - 1, 3, 7, 7, 2, 2, 1, 4, -4, -4])
+
+    def call(x):
+        return [torch.floor_divide(x, y), torch.div(x, y, rounding_mode="trunc"), torch.fmod(x, y), torch.remainder(x, y), torch.fmod(x, 3), torch.remainder(x, -3),
+                torch.div(x, -5, rounding_mode="trunc"), torch.remainder(7, y)]
+
+    pteron("compile", exported(call, x, None, tmp_path), "-o", tmp_path / "m.pte", "--profile", "executorch")
+    equal(run_official(tmp_path / "m.pte", [(x,)])[0], call(x))
+
+
+@pytest.mark.parametrize("call", [lambda x: torch.kthvalue(x, 2, 1), lambda x: x.median(1)])
+def test_places_of_equal_integers_are_refused(tmp_path, call):
+    said = pteron("compile", exported(lambda x: [*call(x)], WHOLE, None, tmp_path), "-o", tmp_path / "m.pte", "--profile", "executorch", expect=4).stderr
+    assert "which of equal integers PyTorch picks" in said, said
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_attention_in_16_bits_has_scores_in_float(tmp_path, dtype):
+    q, k, v, mask = (torch.randn(s).to(dtype) * 4 for s in ((2, 3, 8), (2, 6, 8), (2, 6, 8), (3, 6)))
+    call = lambda q: F.scaled_dot_product_attention(q, k, v, mask)
+    pteron("compile", exported(call, q, None, tmp_path), "-o", tmp_path / "m.pte", "--profile", "executorch")
+    torch.testing.assert_close(torch.as_tensor(run_official(tmp_path / "m.pte", [(q,)])[0][0]).float(), call(q).float(), rtol=2e-2, atol=2e-2)

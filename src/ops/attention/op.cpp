@@ -58,10 +58,12 @@ ValueId repeat_heads(Compose& f, ValueId x, Expr heads) {
   return f.view(f.expand(f.unsqueeze(x, static_cast<int>(at) + 1), wide), sizes);
 }
 
-/// Scores before the softmax.
-ValueId scores_of(Compose& f, const NodeView& n, ValueId key) {
+/// An operand as ATen computes with it: half and bfloat16 in float.
+ValueId widened(Compose& f, ValueId x) { return is_reduced_float(f.dtype(x)) ? f.to(x, DType::kFloat32) : x; }
+
+/// Scores before the softmax; query and key are widened.
+ValueId scores_of(Compose& f, const NodeView& n, ValueId query, ValueId key) {
   Builder& b = f.b;
-  const ValueId query = n.value("query");
   const Expr width = f.size(query, -1);
   ValueId q = query, k = key;
   // The root of the scale on both sides, as ATen's composite does.
@@ -86,23 +88,24 @@ ValueId scores_of(Compose& f, const NodeView& n, ValueId key) {
   if (mask.valid() && f.dtype(mask) == DType::kBool) {
     scores = b.op("aten::where.self", {mask, scores, b.scalar_tensor(-INFINITY, f.dtype(query))});
   } else if (mask.valid()) {
-    scores = f.add(scores, mask);
+    scores = f.add(scores, widened(f, mask));
   }
   return scores;
 }
 
 ValueId attend(Compose& f, const NodeView& n, ValueId* scores) {
   const bool gqa = n.has("enable_gqa") && n.boolean("enable_gqa");
-  ValueId key = n.value("key"), value = n.value("value");
+  const ValueId query = widened(f, n.value("query"));
+  ValueId key = widened(f, n.value("key")), value = widened(f, n.value("value"));
   if (gqa && f.rank(key) >= 3) {
-    const Expr heads = f.size(n.value("query"), -3);
+    const Expr heads = f.size(query, -3);
     key = repeat_heads(f, key, heads);
     value = repeat_heads(f, value, heads);
   }
-  *scores = scores_of(f, n, key);
+  *scores = scores_of(f, n, query, key);
   const bool masked = n.value("attn_mask").valid();  // rows without any key give zeros
   const ValueId weights = f.b.op(masked ? "aten::_safe_softmax" : "aten::softmax.int", {*scores, Expr(-1)});
-  return matmul::compose_matmul(f, weights, value);
+  return f.to(matmul::compose_matmul(f, weights, value), n.type("query").dtype);
 }
 
 std::vector<ValueId> decompose(Builder& b, const NodeView& n) {

@@ -42,6 +42,10 @@ Status infer_diff(InferContext& c) {
     n = n + c.type(name).sizes[static_cast<size_t>(dim)];
   }
   if (c.integer("n", 1) < 0) return Status(Code::kInvalidInput, "diff: the order must not be negative");
+  if (c.integer("n", 1) == 0) {  // a copy of the input alone
+    c.add(self.dtype, self.sizes);
+    return ok_status();
+  }
   n = dim_max(n - Expr(c.integer("n", 1)), Expr(0));
   c.add(result_type(c, {"self", "prepend", "append"}), std::move(sizes));
   return ok_status();
@@ -50,6 +54,8 @@ Status infer_diff(InferContext& c) {
 Ids decompose_diff(Builder& b, const NodeView& n) {
   const int dim = dim_of(n, "self");
   ValueId x = n.value("self");
+  const int64_t order = n.integer("n", 1);
+  if (order == 0) return {b.op("aten::clone", {x})};
   const bool has_before = !n.is_none("prepend"), has_after = !n.is_none("append");
   if (has_before || has_after) {
     std::vector<ValueId> parts;
@@ -58,8 +64,6 @@ Ids decompose_diff(Builder& b, const NodeView& n) {
     if (has_after) parts.push_back(n.value("append"));
     x = b.op("aten::cat", {parts, Expr(dim)});
   }
-  const int64_t order = n.integer("n", 1);
-  if (order == 0 && x == n.value("self")) return {b.op("aten::clone", {x})};
   for (int64_t i = 0; i < order && b.status().ok(); ++i) {
     if (dim_is(b.type(x).sizes[static_cast<size_t>(dim)], 0)) break;
     const ValueId after = part(b, x, dim, 1, 0), before = part(b, x, dim, 0, -1);

@@ -59,9 +59,39 @@ ValueId operand(Portable& f, const NodeView& n, std::string_view name, DType to)
   return n.is_value(name) ? f.to(n.value(name), to) : f.number(n.expr(name), to);
 }
 
-/// Floor division of floats as ATen does it, from the exact remainder.
-std::vector<ValueId> portable_floor(Builder& b, const NodeView& n) {
+/// Operands and floor division of integers: the one official kernel of them that does not go through double.
+struct IntDivision {
+  ValueId x, y, quotient, rest;  ///< rest: with the sign of y
+  IntDivision(Portable& f, const NodeView& n, DType dtype)
+      : x(operand(f, n, "self", dtype)), y(operand(f, n, "other", dtype)), quotient(f.b.op("aten::floor_divide", {x, y})), rest(f.sub(x, f.mul(quotient, y))) {}
+  /// Where division towards zero gives another quotient.
+  ValueId rounds_up(Portable& f) const {
+    return f.both(f.compare("ne", rest, Expr(0)), f.b.op("aten::logical_xor", {f.compare("lt", x, Expr(0)), f.compare("lt", y, Expr(0))}));
+  }
+};
+
+std::vector<ValueId> portable_int_remainder(Builder& b, const NodeView& n) {
   const DType dtype = result_type(n, {"self", "other"});
+  if (!is_integral(dtype, false)) return {};
+  Portable f(b);
+  return {IntDivision(f, n, dtype).rest};
+}
+std::vector<ValueId> portable_int_fmod(Builder& b, const NodeView& n) {
+  const DType dtype = result_type(n, {"self", "other"});
+  if (!is_integral(dtype, false)) return {};
+  Portable f(b);
+  const IntDivision division(f, n, dtype);
+  return {f.where(division.rounds_up(f), f.sub(division.rest, division.y), division.rest)};
+}
+
+/// Floor division of floats as ATen does it, from the exact remainder; division of integers towards zero.
+std::vector<ValueId> portable_rounded(Builder& b, const NodeView& n) {
+  const DType dtype = result_type(n, {"self", "other"});
+  if (is_integral(dtype, false) && n.has("rounding_mode") && !n.is_none("rounding_mode") && n.text("rounding_mode") == "trunc") {
+    Portable f(b);
+    const IntDivision division(f, n, dtype);
+    return {f.where(division.rounds_up(f), f.add(division.quotient, Expr(1)), division.quotient)};
+  }
   if (!is_floating(dtype)) return {};
   if (n.has("rounding_mode") && (n.is_none("rounding_mode") || n.text("rounding_mode") != "floor")) return {};
   Portable f(b);
@@ -75,17 +105,6 @@ std::vector<ValueId> portable_floor(Builder& b, const NodeView& n) {
   ValueId out = f.where(f.compare("gt", f.sub(quotient, whole), 0.5), f.shift(whole, 1.0), whole);
   out = f.where(f.compare("eq", quotient, Expr(0)), f.scale(plain, 0.0), out);
   return {f.to(f.where(f.compare("eq", y, Expr(0)), plain, out), dtype)};
-}
-
-/// Integer remainder with the sign of the divisor from one with the sign of the dividend.
-std::vector<ValueId> portable_int_remainder(Builder& b, const NodeView& n) {
-  const DType dtype = result_type(n, {"self", "other"});
-  if (!is_integral(dtype, false)) return {};
-  Portable f(b);
-  const ValueId x = operand(f, n, "self", dtype), y = operand(f, n, "other", dtype);
-  const ValueId rest = b.op("aten::fmod.Tensor", {x, y});
-  const ValueId crosses = b.op("aten::logical_xor", {f.compare("lt", y, Expr(0)), f.compare("lt", rest, Expr(0))});
-  return {f.where(f.both(f.compare("ne", rest, Expr(0)), crosses), f.add(rest, y), rest)};
 }
 
 /// Integer power by repeated squaring, which wraps as ATen's does. Negative exponents leave 1 and -1 only.
@@ -136,12 +155,12 @@ constexpr ir::OpDef kRows[] = {
     {.schema = "aten::div.Scalar(Tensor self, Scalar other) -> Tensor", .infer = infer_binary_float, .kernel = "aten::div.Scalar_out", .flags = ir::kInPlace},
     {.schema = "aten::div.Scalar_mode(Tensor self, Scalar other, *, str? rounding_mode) -> Tensor",
      .infer = infer_div_mode,
-     .decompose = portable_floor,
+     .decompose = portable_rounded,
      .kernel = "aten::div.Scalar_mode_out", .flags = ir::kInPlace},
     {.schema = "aten::div.Tensor(Tensor self, Tensor other) -> Tensor", .infer = infer_binary_float, .kernel = "aten::div.out", .flags = ir::kInPlace},
     {.schema = "aten::div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor",
      .infer = infer_div_mode,
-     .decompose = portable_floor,
+     .decompose = portable_rounded,
      .kernel = "aten::div.out_mode", .flags = ir::kInPlace},
     {.schema = "aten::float_power.Scalar(Scalar self, Tensor exponent) -> Tensor",
      .infer = infer_float_power,
@@ -152,10 +171,10 @@ constexpr ir::OpDef kRows[] = {
     {.schema = "aten::float_power.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor",
      .infer = infer_float_power,
      .decompose = decompose_float_power},
-    {.schema = "aten::floor_divide(Tensor self, Tensor other) -> Tensor", .infer = infer_binary, .decompose = portable_floor, .kernel = "aten::floor_divide.out", .flags = ir::kInPlace},
+    {.schema = "aten::floor_divide(Tensor self, Tensor other) -> Tensor", .infer = infer_binary, .decompose = portable_rounded, .kernel = "aten::floor_divide.out", .flags = ir::kInPlace},
     {.schema = "aten::floor_divide.Scalar(Tensor self, Scalar other) -> Tensor", .infer = infer_binary, .decompose = portable_floor_divide, .kernel = "aten::floor_divide.Scalar_out", .flags = ir::kInPlace},
-    {.schema = "aten::fmod.Scalar(Tensor self, Scalar other) -> Tensor", .infer = infer_binary, .kernel = "aten::fmod.Scalar_out", .flags = ir::kInPlace},
-    {.schema = "aten::fmod.Tensor(Tensor self, Tensor other) -> Tensor", .infer = infer_binary, .kernel = "aten::fmod.Tensor_out", .flags = ir::kInPlace},
+    {.schema = "aten::fmod.Scalar(Tensor self, Scalar other) -> Tensor", .infer = infer_binary, .decompose = portable_int_fmod, .kernel = "aten::fmod.Scalar_out", .flags = ir::kInPlace},
+    {.schema = "aten::fmod.Tensor(Tensor self, Tensor other) -> Tensor", .infer = infer_binary, .decompose = portable_int_fmod, .kernel = "aten::fmod.Tensor_out", .flags = ir::kInPlace},
     {.schema = "aten::pow.Scalar(Scalar self, Tensor exponent) -> Tensor", .infer = infer_pow, .decompose = portable_int_power, .kernel = "aten::pow.Scalar_out"},
     {.schema = "aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor", .infer = infer_pow, .decompose = portable_int_power, .kernel = "aten::pow.Tensor_Scalar_out", .flags = ir::kInPlace},
     {.schema = "aten::pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor", .infer = infer_pow, .decompose = portable_int_power, .kernel = "aten::pow.Tensor_Tensor_out", .flags = ir::kInPlace},

@@ -75,7 +75,7 @@ Status infer_sum_to_size(InferContext& c) {
   // dims that are summed widen integers as every sum does; without one self comes back as it is
   const std::vector<Expr> size = c.exprs("size");
   const std::vector<Expr>& from = c.type("self").sizes;
-  bool sums = size.size() != from.size();
+  bool sums = size.empty() || size.size() != from.size();
   for (size_t d = 0; !sums && d < size.size(); ++d) sums = dim_is(size[d], 1) && !dim_is(from[d], 1);
   c.add(sums && is_integral(self_dtype(c), true) ? DType::kInt64 : self_dtype(c), size);
   return ok_status();
@@ -155,7 +155,7 @@ Ids decompose_sum_to_size(Builder& b, const NodeView& n) {
   for (size_t d = 0; d < self.sizes.size(); ++d) {
     if (d < lead || (dim_is(size[d - lead], 1) && !dim_is(self.sizes[d], 1))) dims.emplace_back(static_cast<int64_t>(d));
   }
-  if (dims.empty()) return {b.op("aten::clone", {n.value("self")})};
+  if (dims.empty() && !size.empty()) return {b.op("aten::clone", {n.value("self")})};
   ValueId sum = b.op("aten::sum.dim_IntList", {n.value("self"), dims, b.boolean(true)});
   if (lead > 0) sum = b.op("aten::view", {sum, size});
   return {sum};

@@ -26,42 +26,79 @@ struct Sampling {
   bool align_corners;
 };
 
+/// A number of a 16-bit type with arithmetic in float, each result rounded: ATen's kernel for two dims computes so (all else is computed in float).
+template <typename T>
+class Rounded {
+ public:
+  Rounded() = default;
+  Rounded(float value) : value_(static_cast<float>(T(value))) {}  // NOLINT: implicit as a float's would be
+  explicit operator float() const { return value_; }
+  friend Rounded operator+(Rounded a, Rounded b) { return a.value_ + b.value_; }
+  friend Rounded operator-(Rounded a, Rounded b) { return a.value_ - b.value_; }
+  friend Rounded operator*(Rounded a, Rounded b) { return a.value_ * b.value_; }
+  friend Rounded operator/(Rounded a, Rounded b) { return a.value_ / b.value_; }
+  Rounded& operator+=(Rounded b) { return *this = *this + b; }
+  Rounded& operator*=(Rounded b) { return *this = *this * b; }
+  friend bool operator<(Rounded a, Rounded b) { return a.value_ < b.value_; }
+  friend Rounded floor(Rounded a) { return std::floor(a.value_); }
+  friend Rounded trunc(Rounded a) { return std::trunc(a.value_); }
+  friend Rounded abs(Rounded a) { return std::fabs(a.value_); }
+  friend Rounded nearbyint(Rounded a) { return std::nearbyint(a.value_); }
+
+ private:
+  float value_ = 0;
+};
+
+/// A size, or a constant, as a number to compute with.
+template <typename R, typename V>
+R number(V v) {
+  if constexpr (std::is_floating_point_v<R>) {
+    return static_cast<R>(v);
+  } else {
+    return R(static_cast<float>(v));
+  }
+}
+
+/// Positions in the order of operations of ATen's kernels: that for planes, and that for volumes.
 template <typename R>
-R unnormalize(R coord, int64_t size, bool align_corners) {
-  if (align_corners) return (coord + 1) / 2 * static_cast<R>(size - 1);
-  return ((coord + 1) * static_cast<R>(size) - 1) / 2;
+R unnormalize(R coord, int64_t size, bool align_corners, bool plane) {
+  const R one = number<R>(1), two = number<R>(2);
+  if (plane && align_corners) return (coord + one) * (number<R>(size - 1) / two);
+  if (plane) return (coord + one) * (number<R>(size) / two) - number<R>(0.5);
+  if (align_corners) return (coord + one) / two * number<R>(size - 1);
+  return ((coord + one) * number<R>(size) - one) / two;
 }
 
 template <typename R>
 R clip(R v, int64_t size) {
-  return std::min(static_cast<R>(size - 1), std::max(v, R{0}));
+  return std::min(number<R>(size - 1), std::max(v, number<R>(0)));
 }
 
-/// v mirrored at twice_low / 2 and twice_high / 2.
+/// v mirrored at both ends of [0, size - 1], or of [-0.5, size - 0.5].
 template <typename R>
-R reflect(R v, int64_t twice_low, int64_t twice_high) {
-  if (twice_low == twice_high) return 0;
-  const R low = static_cast<R>(twice_low) / 2, span = static_cast<R>(twice_high - twice_low) / 2;
-  v = std::abs(v - low);
-  const R extra = std::fmod(v, span);
-  const R flips = std::floor(v / span);
-  return std::fmod(flips, R{2}) == 0 ? extra + low : span - extra + low;
+R reflect(R v, int64_t size, bool align_corners) {
+  using std::abs;
+  using std::trunc;
+  const int64_t span = align_corners ? size - 1 : size;
+  if (span == 0) return number<R>(0);
+  const R low = number<R>(align_corners ? 0.0 : -0.5), twice = number<R>(span) * number<R>(2);
+  v = abs(v - low);
+  const R rest = v - trunc(v / twice) * twice;
+  return std::min(rest, twice - rest) + low;
 }
 
 template <typename R>
 R pad(R v, int64_t size, const Sampling& s) {
   if (s.padding == Padding::kBorder) return clip(v, size);
-  if (s.padding == Padding::kReflection) {
-    v = s.align_corners ? reflect(v, int64_t{0}, 2 * (size - 1)) : reflect(v, int64_t{-1}, 2 * size - 1);
-    return clip(v, size);
-  }
+  if (s.padding == Padding::kReflection) return clip(reflect(v, size, s.align_corners), size);
   return v;
 }
 
 /// Integer part for indexing; positions far outside (and NaN) become one that is outside.
 template <typename R>
 int64_t index_of(R v) {
-  return v > static_cast<R>(-1e9) && v < static_cast<R>(1e9) ? static_cast<int64_t>(v) : -100;
+  const auto value = static_cast<std::conditional_t<std::is_same_v<R, double>, double, float>>(v);
+  return value > -1e9F && value < 1e9F ? static_cast<int64_t>(value) : -100;
 }
 
 /// Two neighbouring indexes of one dim and their weights.
@@ -72,14 +109,17 @@ struct Pair {
 };
 template <typename R>
 Pair<R> neighbours(R v) {
-  const R low = std::floor(v);
-  return {{index_of(low), index_of(low) + 1}, {low + 1 - v, v - low}};
+  using std::floor;
+  const R low = floor(v), share = v - low;
+  return {{index_of(low), index_of(low) + 1}, {number<R>(1) - share, share}};
 }
 
 template <typename R>
 void cubic_weights(R t, R* w) {
-  constexpr R kA = static_cast<R>(-0.75);
-  w[0] = cubic_far(t + 1, kA), w[1] = cubic_near(t, kA), w[2] = cubic_near(1 - t, kA), w[3] = cubic_far(2 - t, kA);
+  const R a = number<R>(-0.75), one = number<R>(1), two = number<R>(2);
+  const auto near = [&](R x) { return ((a + two) * x - (a + number<R>(3))) * x * x + one; };
+  const auto far = [&](R x) { return ((a * x - number<R>(5) * a) * x + number<R>(8) * a) * x - number<R>(4) * a; };
+  w[0] = far(t + one), w[1] = near(t), w[2] = near(one - t), w[3] = far(two - t);
 }
 
 constexpr int64_t kBlock = 64;  ///< positions that are sampled together, channel by channel
@@ -99,12 +139,16 @@ struct Tap {
   R weight[kBlock];
 };
 
+/// What values of T are loaded as and stored from.
+template <typename T>
+using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
 template <typename T, typename R>
 void add_tap(const T* image, const Tap<R>& tap, int64_t n, R* sums) {
   for (int64_t i = 0; i < n; ++i) {  // without a branch: which positions are outside is not to be foreseen
     const int64_t offset = tap.offset[i];
-    const R value = tap.weight[i] * convert_value<R>(image[offset < 0 ? 0 : offset]);
-    sums[i] += offset < 0 ? R{0} : value;
+    const R value = tap.weight[i] * number<R>(convert_value<Wide<T>>(image[offset < 0 ? 0 : offset]));
+    sums[i] += offset < 0 ? number<R>(0) : value;
   }
 }
 
@@ -117,11 +161,11 @@ void sample_linear(const Tensor& x, const T* image, const Block<R>& block, int d
     Pair<R> pairs[3];
     for (int d = 0; d < dims; ++d) {
       const int64_t size = x.size(first + d);
-      pairs[d] = neighbours(pad(unnormalize(block.at[d][i], size, s.align_corners), size, s));
+      pairs[d] = neighbours(pad(unnormalize(block.at[d][i], size, s.align_corners, dims == 2), size, s));
     }
     for (int corner = 0; corner < corners; ++corner) {
       int64_t offset = 0;
-      R weight = 1;
+      R weight = number<R>(1);
       bool inside = true;
       for (int d = 0; d < dims; ++d) {
         const int side = corner >> (dims - 1 - d) & 1;
@@ -137,13 +181,14 @@ void sample_linear(const Tensor& x, const T* image, const Block<R>& block, int d
   for (int64_t c = 0; c < x.size(1); ++c) {
     R sums[kBlock] = {};
     for (int corner = 0; corner < corners; ++corner) add_tap(image + c * x.stride(1), taps[corner], block.count, sums);
-    for (int64_t i = 0; i < block.count; ++i) to[c * to_channel + block.to[i]] = store_value<T>(sums[i]);
+    for (int64_t i = 0; i < block.count; ++i) to[c * to_channel + block.to[i]] = store_value<T>(static_cast<Wide<T>>(sums[i]));
   }
 }
 
 /// The nearest pixels, copied.
 template <typename T, typename R>
 void sample_nearest(const Tensor& x, const T* image, const Block<R>& block, int dims, const Sampling& s, T* to, int64_t to_channel) {
+  using std::nearbyint;
   const int first = x.rank() - dims;
   int64_t offset[kBlock];
   bool all_inside = true, dense = true;
@@ -152,7 +197,7 @@ void sample_nearest(const Tensor& x, const T* image, const Block<R>& block, int 
     offset[i] = 0;
     for (int d = 0; d < dims; ++d) {
       const int64_t size = x.size(first + d);
-      const int64_t index = index_of(std::nearbyint(pad(unnormalize(block.at[d][i], size, s.align_corners), size, s)));
+      const int64_t index = index_of(nearbyint(pad(unnormalize(block.at[d][i], size, s.align_corners, dims == 2), size, s)));
       inside = inside && index >= 0 && index < size;
       offset[i] += index * x.stride(first + d);
     }
@@ -160,7 +205,7 @@ void sample_nearest(const Tensor& x, const T* image, const Block<R>& block, int 
     all_inside = all_inside && inside;
     dense = dense && block.to[i] == block.to[0] + i;
   }
-  const T outside = store_value<T>(R{0});
+  const T outside = store_value<T>(0.0F);
   for (int64_t c = 0; c < x.size(1); ++c, image += x.stride(1), to += to_channel) {
     if (all_inside && dense) {
       T* row = to + block.to[0];
@@ -173,6 +218,7 @@ void sample_nearest(const Tensor& x, const T* image, const Block<R>& block, int 
 
 template <typename T, typename R>
 void sample_cubic(const Tensor& x, const T* image, const Block<R>& block, const Sampling& s, T* to, int64_t to_channel) {
+  using std::floor;
   Tap<R> taps[4][4];       // weights along x
   R row_weight[4][kBlock];
   for (int64_t i = 0; i < block.count; ++i) {
@@ -180,10 +226,10 @@ void sample_cubic(const Tensor& x, const T* image, const Block<R>& block, const 
     int64_t index[2][4];
     for (int d = 0; d < 2; ++d) {
       const int64_t size = x.size(2 + d);
-      const R v = unnormalize(block.at[d][i], size, s.align_corners), low = std::floor(v);
+      const R v = unnormalize(block.at[d][i], size, s.align_corners, true), low = floor(v);
       cubic_weights(v - low, weights[d]);
       for (int k = 0; k < 4; ++k) {
-        const int64_t pixel = index_of(pad(low - 1 + static_cast<R>(k), size, s));
+        const int64_t pixel = index_of(pad(low + number<R>(k - 1), size, s));
         index[d][k] = pixel >= 0 && pixel < size ? pixel : -1;
       }
     }
@@ -203,13 +249,12 @@ void sample_cubic(const Tensor& x, const T* image, const Block<R>& block, const 
       for (int k = 0; k < 4; ++k) add_tap(image + c * x.stride(1), taps[j][k], block.count, row);
       for (int64_t i = 0; i < block.count; ++i) sums[i] += row_weight[j][i] * row[i];
     }
-    for (int64_t i = 0; i < block.count; ++i) to[c * to_channel + block.to[i]] = store_value<T>(sums[i]);
+    for (int64_t i = 0; i < block.count; ++i) to[c * to_channel + block.to[i]] = store_value<T>(static_cast<Wide<T>>(sums[i]));
   }
 }
 
-template <typename T>
+template <typename T, typename R>
 void sample_all(KernelContext& context, const Tensor& x, const Tensor& grid, int dims, const Sampling& s, Tensor& y) {
-  using R = std::conditional_t<std::is_same_v<T, double>, double, float>;
   const Sizes positions(grid.sizes().subspan(1, static_cast<size_t>(dims)));
   const Sizes grid_strides(grid.strides().subspan(1, static_cast<size_t>(dims))), out_strides(y.strides().subspan(2, static_cast<size_t>(dims)));
   const int64_t step = grid.stride(1 + dims), each = index_count(positions);
@@ -222,7 +267,7 @@ void sample_all(KernelContext& context, const Tensor& x, const Tensor& grid, int
       T* to = y.as<T>() + n * y.stride(0);
       Block<R> block;
       walk<2>(positions, {grid_strides, out_strides}, from, std::min(each, from + kBlock), [&](const std::array<int64_t, 2>& at, const Sizes&) {
-        for (int d = 0; d < dims; ++d) block.at[d][block.count] = convert_value<R>(points[at[0] + (dims - 1 - d) * step]);  // the grid has x first
+        for (int d = 0; d < dims; ++d) block.at[d][block.count] = number<R>(convert_value<Wide<T>>(points[at[0] + (dims - 1 - d) * step]));  // the grid has x first
         block.to[block.count++] = at[1];
       });
       if (s.interpolation == Interpolation::kBicubic) {
@@ -250,7 +295,12 @@ Status sample(KernelContext& context, const Tensor& x, const Tensor& grid, int d
   }
   PTERON_TRY(runtime::resize(y, sizes));
   const Sampling s{static_cast<Interpolation>(interpolation), static_cast<Padding>(padding), align_corners};
-  const bool known = dispatch_floating(x.dtype(), [&]<typename T>() { sample_all<T>(context, x, grid, dims, s, y); });
+  const bool known = dispatch_floating(x.dtype(), [&]<typename T>() {
+    if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
+      if (dims == 2) return sample_all<T, Rounded<T>>(context, x, grid, dims, s, y);
+    }
+    sample_all<T, Wide<T>>(context, x, grid, dims, s, y);
+  });
   return known ? ok_status() : Status(Code::kUnsupported, str_cat("grid sampler of ", dtype_name(x.dtype())));
 }
 

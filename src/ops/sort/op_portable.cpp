@@ -97,10 +97,18 @@ Ids only_element(Portable& f, const NodeView& n) { return {f.b.op("aten::clone",
 
 }  // namespace
 
+/// Integers are often equal, and PyTorch gives the place of the one that its selection happens to end at.
+bool refuse_places_of_integers(Builder& b, const NodeView& n) {
+  if (!is_integral(n.type("self").dtype, true)) return false;
+  b.fail(Status(Code::kUnsupported, "which of equal integers PyTorch picks is known to the kernel alone"));
+  return true;
+}
+
 Ids portable_kthvalue(Builder& b, const NodeView& n) {
   Portable f(b);
   Ordered o;
   if (n.type("self").rank() == 0) return only_element(f, n);
+  if (refuse_places_of_integers(b, n)) return {};
   if (!order(f, n.value("self"), n.integer("dim", -1), &o)) return {};
   return at_place(f, o, n.expr("k") - Expr(1), n.boolean("keepdim"));
 }
@@ -109,6 +117,7 @@ Ids portable_nanmedian(Builder& b, const NodeView& n) { return middle_of_all(b, 
 Ids portable_median_dim(Builder& b, const NodeView& n) {
   Portable f(b);
   if (n.type("self").rank() == 0) return only_element(f, n);
+  if (refuse_places_of_integers(b, n)) return {};
   return middle(f, n.value("self"), n.integer("dim"), n.boolean("keepdim"), n.op().name.find("nanmedian") != std::string::npos);
 }
 /// The smallest of the values that come most often, and the last place of it.

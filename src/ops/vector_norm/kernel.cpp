@@ -158,10 +158,14 @@ Status embedding_renorm(KernelContext& c, const Tensor& self, const Tensor& indi
     if (row < 0 || row >= rows) return Status(Code::kInvalidInput, str_cat("index ", row, " is outside [0,", rows, ")"));
     if (marks[row] != std::byte{0}) continue;
     marks[row] = std::byte{1};
-    double norm = row_norm(out.view, row, norm_type);
-    dispatch_floating(self.dtype(), [&]<typename T>() { norm = convert<double>(convert<T>(norm)); });  // ATen reads it back as a tensor
+    // ATen has norm and scale as numbers of the rows' dtype.
+    const auto rounded = [&](double x) {
+      dispatch_floating(self.dtype(), [&]<typename T>() { x = convert<double>(convert<T>(x)); });
+      return x;
+    };
+    const double norm = rounded(row_norm(out.view, row, norm_type));
     if (!(norm > max_norm)) continue;
-    const double scale = max_norm / (norm + 1e-7);
+    const double scale = rounded(max_norm / (norm + 1e-7));
     for (int64_t k = 0; k < out.size(1); ++k) {
       const int64_t place = row * out.stride(0) + k * out.stride(1);
       double x;

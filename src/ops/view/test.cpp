@@ -56,6 +56,8 @@ TEST_F(Fixture, SymbolicSizesStayExact) {
   program.exprs.set_range(two_or_three, {2, 3});
   EXPECT_EQ(sizes(run("aten::slice.Tensor", {input({two_or_three, 6}), Expr(0), Expr(0), Expr(INT64_MAX), Expr(3)})[0]), "[1,6]");
   EXPECT_EQ(floor_mod(two_or_three + Expr(8), 10), two_or_three - Expr(2));
+  program.exprs.set_range(two_or_three, {3, 3});
+  EXPECT_EQ(two_or_three - Expr(2), Expr(1));
 }
 
 TEST_F(Fixture, ErrorsNameWhatIsWrong) {
