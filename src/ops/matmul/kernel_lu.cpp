@@ -4,6 +4,7 @@
 #include <complex>
 
 #include "base/str_cat.h"
+#include "ops/elementwise.h"
 #include "ops/matmul/kernels.h"
 #include "tensor/dtype.h"
 
@@ -43,7 +44,7 @@ bool pivot(S* m, S* other, int64_t n, int64_t c, S* sign) {
 
 /// Makes m upper triangular, doing the same to `other`. Returns 0, or the 1-based column whose pivot is zero.
 template <typename S>
-int64_t eliminate(S* m, S* other, int64_t n, S* sign) {
+PTERON_WIDE int64_t eliminate(S* m, S* other, int64_t n, S* sign) {
   int64_t info = 0;
   for (int64_t c = 0; c < n; ++c) {
     if (!pivot(m, other, n, c, sign)) {
@@ -63,7 +64,7 @@ int64_t eliminate(S* m, S* other, int64_t n, S* sign) {
 
 /// other = inverse(upper m) * other.
 template <typename S>
-void back_substitute(const S* m, S* other, int64_t n) {
+PTERON_WIDE void back_substitute(const S* m, S* other, int64_t n) {
   for (int64_t r = n; r-- > 0;) {
     for (int64_t k = r + 1; k < n; ++k) {
       const S factor = m[r * n + k];

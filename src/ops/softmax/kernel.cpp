@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "ops/complex_parts.h"
+#include "ops/elementwise.h"
 #include "ops/math_more.h"
 #include "ops/slices.h"
 
@@ -54,7 +55,7 @@ struct Io {
 
 /// One slice with a stride of its own, in blocks.
 template <typename P, bool kLog>
-void one_row(const Io<P>& io, const Slices& s, int64_t in_base, int64_t out_base) {
+PTERON_WIDE void one_row(const Io<P>& io, const Slices& s, int64_t in_base, int64_t out_base) {
   alignas(64) P buffer[kRowBlock];
   const MaxFold<P> max_fold;
   ExpFold<P> exp_fold;
@@ -66,8 +67,10 @@ void one_row(const Io<P>& io, const Slices& s, int64_t in_base, int64_t out_base
     max = max_fold.join(max, detail::fold_block(max_fold, block(from), std::min(kRowBlock, s.n - from), P(0)));
   }
   double sum = 0;
-  const bool keep = !kLog && io.direct && s.out_stride[0] == 1;  // exponentials wait in the out row
-  P* row = static_cast<P*>(io.out) + out_base;
+  alignas(64) P result[kRowBlock];
+  const bool direct = io.direct && s.out_stride[0] == 1;
+  const bool keep = !kLog && (direct || s.n <= kRowBlock);  // exponentials wait in the out row, or here
+  P* row = direct ? static_cast<P*>(io.out) + out_base : result;
   for (int64_t from = 0; from < s.n; from += kRowBlock) {
     const int64_t n = std::min(kRowBlock, s.n - from);
     const P* p = block(from);
@@ -83,9 +86,9 @@ void one_row(const Io<P>& io, const Slices& s, int64_t in_base, int64_t out_base
   const P scale = static_cast<P>(1.0 / sum);
   if (keep) {
     for (int64_t i = 0; i < s.n; ++i) row[i] *= scale;
+    if (!direct) io.store(io.out, out_base, s.out_stride[0], s.n, result);
     return;
   }
-  alignas(64) P result[kRowBlock];
   for (int64_t from = 0; from < s.n; from += kRowBlock) {
     const int64_t n = std::min(kRowBlock, s.n - from);
     const P* p = block(from);
@@ -96,7 +99,7 @@ void one_row(const Io<P>& io, const Slices& s, int64_t in_base, int64_t out_base
 
 /// `width` neighbouring slices at once.
 template <typename P, bool kLog>
-void columns(const Io<P>& io, const Slices& s, const Axis& side, int64_t in_base, int64_t out_base, int64_t width) {
+PTERON_WIDE void columns(const Io<P>& io, const Slices& s, const Axis& side, int64_t in_base, int64_t out_base, int64_t width) {
   alignas(64) P buffer[kTile], max[kTile], sum[kTile], result[kTile];
   double total[kTile];
   const MaxFold<P> max_fold;

@@ -11,7 +11,7 @@ namespace {
 template <typename F, typename... Ts>
 constexpr TileTable same_table() {
   TileTable table;
-  (table.set<Ts>(&unary_tile<F, Ts, Ts>), ...);
+  (table.set<Ts>(unary_fn<F, Ts, Ts>()), ...);
   return table;
 }
 template <typename F, typename... Ts>
