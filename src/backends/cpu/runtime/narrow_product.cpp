@@ -111,16 +111,41 @@ void convert_half(const NarrowProduct& p, const std::byte* row, std::byte* to) {
   for_runs<uint16_t>(p, row, [&](const uint16_t* from, int64_t at, int64_t count) { half_to_float(from, floats + at, count); });
 }
 
-void convert_int8(const NarrowProduct& p, const NarrowKernels& kernels, const std::byte* row, std::byte* to, std::byte* raw) {
-  std::byte* bytes = kernels.wide ? raw : to;
-  for_runs<std::byte>(p, row, [&](const std::byte* from, int64_t at, int64_t count) { std::memcpy(bytes + at, from, static_cast<size_t>(count)); });
-  const int64_t quads = ceil_div(p.weights->depth(), int64_t{4});
-  if (kernels.wide) {
-    if (p.type == DType::kInt8) return kernels.int8_to_wide(reinterpret_cast<const int8_t*>(raw), reinterpret_cast<int16_t*>(to), quads);
-    return kernels.uint8_to_wide(reinterpret_cast<const uint8_t*>(raw), reinterpret_cast<int16_t*>(to), quads);
+/// to = from ^ flip, for short runs without a call.
+inline void copy_bytes(const std::byte* from, int64_t count, __m256i flip, std::byte* to) {
+  const auto move = [&](int64_t at) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + at), _mm256_xor_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + at)), flip));
+  };
+  const auto move_half = [&](int64_t at) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + at), _mm_xor_si128(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at)), _mm256_castsi256_si128(flip)));
+  };
+  // What is left at the end is moved together with what lies before it.
+  if (count >= 32) {
+    for (int64_t at = 0; at + 32 < count; at += 32) move(at);
+    return move(count - 32);
   }
-  if (p.type != DType::kInt8) return;
-  for (int64_t k = 0; k < p.weights->depth(); ++k) bytes[k] ^= std::byte{0x80};
+  if (count >= 16) {
+    move_half(0);
+    return move_half(count - 16);
+  }
+  const auto bits = static_cast<std::byte>(_mm256_extract_epi8(flip, 0));
+  for (int64_t i = 0; i < count; ++i) to[i] = from[i] ^ bits;
+}
+
+/// Zeros in [begin, end) of a row, both multiples of 8 bytes.
+inline void clear(std::byte* row, int64_t begin, int64_t end) {
+  for (; end - begin >= 32; end -= 32) _mm256_storeu_si256(reinterpret_cast<__m256i*>(row + end - 32), _mm256_setzero_si256());
+  for (; begin < end; begin += 8) _mm_storel_epi64(reinterpret_cast<__m128i*>(row + begin), _mm_setzero_si128());
+}
+
+void convert_int8(const NarrowProduct& p, const NarrowKernels& kernels, const std::byte* row, std::byte* to, std::byte* raw) {
+  // Units that read unsigned bytes get signed ones as 128 more.
+  const __m256i flip = _mm256_set1_epi8(!kernels.wide && p.type == DType::kInt8 ? -128 : 0);
+  for_runs<std::byte>(p, row, [&](const std::byte* from, int64_t at, int64_t count) { copy_bytes(from, count, flip, (kernels.wide ? raw : to) + at); });
+  if (!kernels.wide) return;
+  const int64_t quads = ceil_div(p.weights->depth(), int64_t{4});
+  if (p.type == DType::kInt8) return kernels.int8_to_wide(reinterpret_cast<const int8_t*>(raw), reinterpret_cast<int16_t*>(to), quads);
+  kernels.uint8_to_wide(reinterpret_cast<const uint8_t*>(raw), reinterpret_cast<int16_t*>(to), quads);
 }
 
 /// Rows [first, last) in the kernels' form; what pads the depth is zero (0 times a NaN would be one).
@@ -133,7 +158,7 @@ void convert_rows(const NarrowProduct& p, const NarrowKernels& kernels, int64_t 
     p.rows_of(p.context, row, count, pointers);
     for (int64_t i = 0; i < count; ++i) {
       std::byte* to = rows.data + (row - first + i) * rows.stride;
-      std::memset(to + used, 0, static_cast<size_t>(rows.stride - used));
+      clear(to, used, rows.stride);
       if (p.weights->kind() == NarrowKind::kBf16) {
         convert_bf16(p, kernels, pointers[i], to);
       } else if (p.weights->kind() == NarrowKind::kHalf) {

@@ -1,16 +1,25 @@
 // Row loops of products of quantized operands.
 #include "backends/cpu/runtime/quantized.h"
 
+#include <hwy/base.h>
 #include <immintrin.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
+#include "base/processor.h"
 #include "base/str_cat.h"
 #include "tensor/dtype.h"
 
 /// Loops of a few instructions: a call would cost as much as they do.
 #define PTERON_CPU_INLINE [[gnu::always_inline]] inline
+/// Before a loop of constant length that must become straight code.
+#if defined(__clang__)
+#define PTERON_CPU_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define PTERON_CPU_UNROLL _Pragma("GCC unroll 4")
+#endif
 
 namespace pteron::cpu {
 namespace {
@@ -53,86 +62,175 @@ void store_levels(const QuantizedEnd& end, const float* y, int64_t count, T* out
 
 enum class Added : uint8_t { kNothing, kFloat, kInt8, kUInt8 };
 
-PTERON_CPU_INLINE __m256 between(__m256 y, __m256 low, __m256 high) { return _mm256_min_ps(high, _mm256_max_ps(low, y)); }
-PTERON_CPU_INLINE __m256 round_all(__m256 y) { return _mm256_round_ps(y, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-
-/// The constants of a block in registers: stores of bytes may change anything else, as far as the compiler knows.
-template <Added kAdded, bool kMiddle, bool kBytes>
-struct Finisher {
-  explicit Finisher(const QuantizedEnd& e)
-      : low(_mm256_set1_ps(e.low)), high(_mm256_set1_ps(e.high)), inverse(_mm256_set1_ps(e.inverse)), zero(_mm256_set1_ps(e.zero)), least(_mm256_set1_ps(e.least)),
-        most(_mm256_set1_ps(e.most)), added_zero(_mm256_set1_ps(e.residual_zero)), added_scale(_mm256_set1_ps(e.residual_scale)), middle_low(_mm256_set1_ps(e.middle.low)),
-        middle_high(_mm256_set1_ps(e.middle.high)), middle_inverse(_mm256_set1_ps(e.middle.inverse)), middle_zero(_mm256_set1_ps(e.middle.zero)),
-        middle_least(_mm256_set1_ps(e.middle.least)), middle_most(_mm256_set1_ps(e.middle.most)), back(_mm256_set1_ps(e.middle.back_zero)),
-        middle_scale(_mm256_set1_ps(e.middle.scale)) {}
-
-  PTERON_CPU_INLINE __m256 added(const std::byte* from) const {
-    if constexpr (kAdded == Added::kFloat) return _mm256_loadu_ps(reinterpret_cast<const float*>(from));
-    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
-    const __m256 levels = _mm256_cvtepi32_ps(kAdded == Added::kInt8 ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes));
-    return _mm256_mul_ps(_mm256_sub_ps(levels, added_zero), added_scale);
-  }
-  /// Eight results in float; for bytes, levels before the last clamp.
-  PTERON_CPU_INLINE __m256 results(const int32_t* sums, __m256 factors, __m256 bias, const std::byte* residual) const {
-    __m256 y = _mm256_add_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(sums))), factors), bias);
-    if constexpr (kMiddle) {
-      const __m256 level = _mm256_add_ps(round_all(_mm256_mul_ps(between(y, middle_low, middle_high), middle_inverse)), middle_zero);
-      y = _mm256_mul_ps(_mm256_sub_ps(between(level, middle_least, middle_most), back), middle_scale);
-    }
-    if constexpr (kAdded != Added::kNothing) y = _mm256_add_ps(y, added(residual));
-    y = between(y, low, high);
-    if constexpr (kBytes) y = between(_mm256_add_ps(round_all(_mm256_mul_ps(y, inverse)), zero), least, most);
-    return y;
-  }
-  __m256 low, high, inverse, zero, least, most, added_zero, added_scale, middle_low, middle_high, middle_inverse, middle_zero, middle_least, middle_most, back, middle_scale;
-};
-
-/// Whole vectors of sixteen columns. Bytes of int8 and uint8 are the same, levels are in range.
-template <Added kAdded, bool kMiddle, bool kBytes>
-void finish_columns(const QuantizedEnd& end, const SumBlock& b) {
-  const Finisher<kAdded, kMiddle, kBytes> f(end);
-  const __m256i low_bytes = _mm256_set1_epi16(255);
-  constexpr int64_t kAddedBytes = kAdded == Added::kFloat ? 4 : 1;
-  for (int64_t j = 0; j < b.columns; j += 16) {
-    const __m256 factors0 = _mm256_loadu_ps(b.factors + j), factors1 = _mm256_loadu_ps(b.factors + j + 8);
-    const __m256 bias0 = b.bias != nullptr ? _mm256_loadu_ps(b.bias + j) : _mm256_setzero_ps(), bias1 = b.bias != nullptr ? _mm256_loadu_ps(b.bias + j + 8) : _mm256_setzero_ps();
-    const int32_t* sums = b.sums + j;
-    const std::byte* residual = kAdded == Added::kNothing ? nullptr : b.residual + j * kAddedBytes;
-    std::byte* out = b.out + j * (kBytes ? 1 : 4);
-    for (int64_t i = 0; i < b.rows; ++i) {
-      const __m256 y = f.results(sums, factors0, bias0, residual), z = f.results(sums + 8, factors1, bias1, kAdded == Added::kNothing ? nullptr : residual + 8 * kAddedBytes);
-      if constexpr (kBytes) {
-        const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(_mm256_cvttps_epi32(y), _mm256_cvttps_epi32(z)), 0xd8);
-        const __m256i bytes = _mm256_and_si256(words, low_bytes);
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm_packus_epi16(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1)));
-      } else {
-        _mm256_storeu_ps(reinterpret_cast<float*>(out), y);
-        _mm256_storeu_ps(reinterpret_cast<float*>(out) + 8, z);
-      }
-      sums += b.sum_row;
-      out += b.row * (kBytes ? 1 : 4);
-      if constexpr (kAdded != Added::kNothing) residual += b.row * kAddedBytes;
-    }
-  }
-}
-template <Added kAdded>
-void finish_added(const QuantizedEnd& end, const SumBlock& b) {
-  const bool bytes = end.dtype != DType::kFloat32;
-  if (end.middle.exists) return bytes ? finish_columns<kAdded, true, true>(end, b) : finish_columns<kAdded, true, false>(end, b);
-  return bytes ? finish_columns<kAdded, false, true>(end, b) : finish_columns<kAdded, false, false>(end, b);
-}
-void finish_whole(const QuantizedEnd& end, const SumBlock& b) {
-  if (b.residual == nullptr) return finish_added<Added::kNothing>(end, b);
-  if (b.residual_dtype == DType::kFloat32) return finish_added<Added::kFloat>(end, b);
-  return b.residual_dtype == DType::kInt8 ? finish_added<Added::kInt8>(end, b) : finish_added<Added::kUInt8>(end, b);
-}
-
 template <typename T>
 void add_levels(const QuantizedEnd& end, const T* residual, int64_t count, float* y) {
   for (int64_t j = 0; j < count; ++j) y[j] += (static_cast<float>(residual[j]) - end.residual_zero) * end.residual_scale;
 }
 
 }  // namespace
+
+namespace avx2 {
+namespace {
+
+/// Sixteen floats.
+struct Floats {
+  __m256 a, b;
+};
+struct V {
+  static Floats set(float v) { return {_mm256_set1_ps(v), _mm256_set1_ps(v)}; }
+  static Floats load(const float* from) { return {_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)}; }
+  static Floats sums(const int32_t* from) {
+    return {_mm256_cvtepi32_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))), _mm256_cvtepi32_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + 8)))};
+  }
+  template <bool kSigned>
+  static Floats bytes(const std::byte* from) {
+    const __m128i all = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)), high = _mm_srli_si128(all, 8);
+    if constexpr (kSigned) return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(all)), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(high))};
+    return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(all)), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(high))};
+  }
+  static Floats add(Floats x, Floats y) { return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
+  static Floats sub(Floats x, Floats y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
+  static Floats mul(Floats x, Floats y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
+  static Floats min(Floats x, Floats y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
+  static Floats max(Floats x, Floats y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
+  static Floats round(Floats x) {
+    constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+    return {_mm256_round_ps(x.a, kNearest), _mm256_round_ps(x.b, kNearest)};
+  }
+  static void store(Floats x, float* to) {
+    _mm256_storeu_ps(to, x.a);
+    _mm256_storeu_ps(to + 8, x.b);
+  }
+  static void store_bytes(Floats x, std::byte* to) {
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(_mm256_cvttps_epi32(x.a), _mm256_cvttps_epi32(x.b)), 0xd8);
+    const __m256i bytes = _mm256_and_si256(words, _mm256_set1_epi16(255));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm_packus_epi16(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1)));
+  }
+};
+
+#include "backends/cpu/runtime/quantized_end-inl.h"
+
+}  // namespace
+}  // namespace avx2
+
+HWY_PUSH_ATTRIBUTES("avx2,fma,bmi,bmi2,avx512f,avx512vl,avx512dq,avx512bw,avx512cd,avx512vnni")
+namespace avx512 {
+namespace {
+
+using Floats = __m512;
+// Not the plain intrinsics where there are masked ones: g++ 12 warns of what the plain ones start from.
+constexpr __mmask16 kAll = 0xffff;
+struct V {
+  static Floats set(float v) { return _mm512_set1_ps(v); }
+  static Floats load(const float* from) { return _mm512_loadu_ps(from); }
+  static Floats of_ints(__m512i v) { return _mm512_maskz_cvtepi32_ps(kAll, v); }
+  static Floats sums(const int32_t* from) { return of_ints(_mm512_loadu_si512(from)); }
+  template <bool kSigned>
+  static Floats bytes(const std::byte* from) {
+    const __m128i all = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    if constexpr (kSigned) return of_ints(_mm512_maskz_cvtepi8_epi32(kAll, all));
+    return of_ints(_mm512_maskz_cvtepu8_epi32(kAll, all));
+  }
+  static Floats add(Floats x, Floats y) { return _mm512_add_ps(x, y); }
+  static Floats sub(Floats x, Floats y) { return _mm512_sub_ps(x, y); }
+  static Floats mul(Floats x, Floats y) { return _mm512_mul_ps(x, y); }
+  static Floats min(Floats x, Floats y) { return _mm512_maskz_min_ps(kAll, x, y); }
+  static Floats max(Floats x, Floats y) { return _mm512_maskz_max_ps(kAll, x, y); }
+  static Floats round(Floats x) { return _mm512_maskz_roundscale_ps(kAll, x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  static __m512i to_ints(Floats x) { return _mm512_maskz_cvttps_epi32(kAll, x); }
+  static void store(Floats x, float* to) { _mm512_storeu_ps(to, x); }
+  static void store_bytes(Floats x, std::byte* to) { _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_maskz_cvtepi32_epi8(kAll, to_ints(x))); }
+};
+
+#include "backends/cpu/runtime/quantized_end-inl.h"
+
+/// 64 channels of one pixel after another: every 32-bit lane of a vector has four taps of a channel.
+template <bool kSigned, bool kMiddle>
+void depthwise_pixels(const QuantizedEnd& end, const DepthwiseBytes& d) {
+  const Finisher<Added::kNothing, kMiddle, true> f(end);
+  const __mmask64 exist = d.channels >= kDepthwiseChannels ? ~__mmask64{0} : (__mmask64{1} << d.channels) - 1;
+  const __m512i flip = _mm512_set1_epi8(kSigned ? -128 : 0);
+  const auto load = [&](const uint8_t* from) {
+    const __m512i bytes = _mm512_maskz_loadu_epi8(exist, from);
+    return kSigned ? _mm512_xor_si512(bytes, flip) : bytes;
+  };
+  const uint8_t* window = d.window;
+  std::byte* out = d.out;
+  for (int64_t pixel = 0; pixel < d.pixels; ++pixel, window += d.step, out += d.out_step) {
+    __m512i sums[4];
+    PTERON_CPU_UNROLL
+    for (int i = 0; i < 4; ++i) sums[i] = _mm512_loadu_si512(d.start + i * 16);
+    const int8_t* weights = d.weights;
+    for (int64_t tap = 0; tap < d.taps; tap += 4, weights += 4 * kDepthwiseChannels) {
+      const __m512i a = load(window + d.offsets[tap]), b = load(window + d.offsets[tap + 1]);
+      const __m512i c = load(window + d.offsets[tap + 2]), e = load(window + d.offsets[tap + 3]);
+      const __m512i ab[2] = {_mm512_unpacklo_epi8(a, b), _mm512_unpackhi_epi8(a, b)}, ce[2] = {_mm512_unpacklo_epi8(c, e), _mm512_unpackhi_epi8(c, e)};
+      PTERON_CPU_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        sums[2 * i] = _mm512_dpbusd_epi32(sums[2 * i], _mm512_unpacklo_epi16(ab[i], ce[i]), _mm512_loadu_si512(weights + 2 * i * 64));
+        sums[2 * i + 1] = _mm512_dpbusd_epi32(sums[2 * i + 1], _mm512_unpackhi_epi16(ab[i], ce[i]), _mm512_loadu_si512(weights + (2 * i + 1) * 64));
+      }
+    }
+    __m512i levels[4];
+    PTERON_CPU_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const Floats y = V::add(V::mul(V::of_ints(sums[i]), V::load(d.factors + i * 16)), V::load(d.bias + i * 16));
+      levels[i] = V::to_ints(f.results(y, nullptr));
+    }
+    // Packing puts the channels into their order. Levels fit into 16 bits, and of those the low byte is the result.
+    const __m512i low = _mm512_and_si512(_mm512_packs_epi32(levels[0], levels[1]), _mm512_set1_epi16(255));
+    const __m512i high = _mm512_and_si512(_mm512_packs_epi32(levels[2], levels[3]), _mm512_set1_epi16(255));
+    _mm512_mask_storeu_epi8(out, exist, _mm512_packus_epi16(low, high));
+  }
+}
+
+}  // namespace
+}  // namespace avx512
+HWY_POP_ATTRIBUTES
+
+namespace {
+
+void finish_whole(const QuantizedEnd& end, const SumBlock& b) {
+  static const bool wide = has_wide_bytes();
+  wide ? avx512::finish_whole(end, b) : avx2::finish_whole(end, b);
+}
+
+/// Less than sixteen columns: the same on rows that have sixteen.
+void finish_rest(const QuantizedEnd& end, const SumBlock& b) {
+  constexpr int64_t kWidth = 16, kRows = 32, kRowBytes = kWidth * static_cast<int64_t>(sizeof(float));
+  alignas(64) float factors[kWidth] = {}, bias[kWidth] = {};
+  alignas(64) std::byte residual[kRows * kRowBytes] = {}, out[kRows * kRowBytes];
+  std::copy_n(b.factors, b.columns, factors);
+  if (b.bias != nullptr) std::copy_n(b.bias, b.columns, bias);
+  const auto out_bytes = static_cast<int64_t>(dtype_size(end.dtype)), added_bytes = static_cast<int64_t>(dtype_size(b.residual_dtype));
+  const auto copy = [&](const std::byte* from, int64_t from_row, int64_t rows, int64_t size, std::byte* to, int64_t to_row) {
+    for (int64_t i = 0; i < rows; ++i) std::memcpy(to + i * to_row * size, from + i * from_row * size, static_cast<size_t>(b.columns * size));
+  };
+  for (int64_t row = 0; row < b.rows; row += kRows) {
+    SumBlock part = b;
+    part.sums += row * b.sum_row;
+    part.rows = std::min(kRows, b.rows - row);
+    part.columns = part.row = kWidth;
+    part.factors = factors;
+    part.bias = bias;
+    if (b.residual != nullptr) {
+      copy(b.residual + row * b.row * added_bytes, b.row, part.rows, added_bytes, residual, kWidth);
+      part.residual = residual;
+    }
+    part.out = out;
+    finish_whole(end, part);
+    copy(out, kWidth, part.rows, out_bytes, b.out + row * b.row * out_bytes, b.row);
+  }
+}
+
+}  // namespace
+
+bool has_wide_bytes() { return processor_units() >= Units::kAvx512Vnni; }
+
+void depthwise_bytes(const QuantizedEnd& end, const DepthwiseBytes& d, bool is_signed) {
+  if (end.middle.exists) return is_signed ? avx512::depthwise_pixels<true, true>(end, d) : avx512::depthwise_pixels<false, true>(end, d);
+  is_signed ? avx512::depthwise_pixels<true, false>(end, d) : avx512::depthwise_pixels<false, false>(end, d);
+}
 
 bool is_result_dtype(DType d) { return d == DType::kFloat32 || d == DType::kInt8 || d == DType::kUInt8; }
 
@@ -217,17 +315,13 @@ void finish_block(const QuantizedEnd& end, const SumBlock& block) {
   if (b.columns > 0) finish_whole(end, b);
   const int64_t rest = block.columns - b.columns;
   if (rest == 0) return;
-  // What is left of a row goes through the plain loops.
-  const auto out_bytes = static_cast<int64_t>(dtype_size(end.dtype)), added_bytes = static_cast<int64_t>(dtype_size(b.residual_dtype));
-  for (int64_t i = 0; i < b.rows; ++i) {
-    float y[16];
-    for (int64_t j = 0; j < rest; ++j) {
-      y[j] = static_cast<float>(b.sums[i * b.sum_row + b.columns + j]) * b.factors[b.columns + j];
-      if (b.bias != nullptr) y[j] += b.bias[b.columns + j];
-    }
-    const int64_t at = i * b.row + b.columns;
-    end.finish(y, b.residual != nullptr ? b.residual + at * added_bytes : nullptr, b.residual_dtype, rest, b.out + at * out_bytes);
-  }
+  b.sums += b.columns;
+  b.factors += b.columns;
+  if (b.bias != nullptr) b.bias += b.columns;
+  if (b.residual != nullptr) b.residual += b.columns * static_cast<int64_t>(dtype_size(b.residual_dtype));
+  b.out += b.columns * static_cast<int64_t>(dtype_size(end.dtype));
+  b.columns = rest;
+  finish_rest(end, b);
 }
 
 int32_t dot(const int8_t* x, const int8_t* w, int64_t depth) { return dot_bytes(x, w, depth); }

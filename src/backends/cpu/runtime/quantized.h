@@ -38,7 +38,7 @@ struct QuantizedEnd {
 };
 /// A block of integer sums and where it ends: result (i, j) is sums[i * sum_row + j] * factors[j] + bias[j], finished.
 struct SumBlock {
-  const int32_t* sums = nullptr;
+  const int32_t* sums = nullptr;            ///< readable up to the next multiple of 16 columns
   int64_t sum_row = 0;
   int64_t rows = 0, columns = 0;            ///< at most 64 columns
   const float* factors = nullptr;
@@ -49,6 +49,30 @@ struct SumBlock {
   int64_t row = 0;                          ///< elements from one row of results, and of the residual, to the next
 };
 void finish_block(const QuantizedEnd& end, const SumBlock& block);
+
+/// Channels that depthwise_bytes() takes at once. Their place in sums, factors and bias: sixteens of 4 channels each of all four 16-channel parts,
+/// so that channel c is at c / 4 % 4 * 16 + c / 16 * 4 + c % 4.
+inline constexpr int64_t kDepthwiseChannels = 64;
+inline int64_t depthwise_place(int64_t channel) { return channel / 4 % 4 * 16 + channel / 16 * 4 + channel % 4; }
+/// A run of pixels of a depthwise sum of bytes for up to kDepthwiseChannels channels, finished to bytes.
+struct DepthwiseBytes {
+  const uint8_t* window = nullptr;   ///< of the first pixel
+  int64_t step = 0;                  ///< bytes from one pixel's window to the next
+  int64_t pixels = 0;
+  int64_t channels = 0;              ///< that exist
+  const int64_t* offsets = nullptr;  ///< bytes from a window to its taps
+  int64_t taps = 0;                  ///< a multiple of 4; the last may be any taps with weights of zero
+  const int8_t* weights = nullptr;   ///< [taps / 4][place][4 taps]
+  const int32_t* start = nullptr;    ///< [place] what the sums begin with; signed bytes count as 128 more than they are
+  const float* factors = nullptr;    ///< [place]
+  const float* bias = nullptr;       ///< [place]
+  std::byte* out = nullptr;
+  int64_t out_step = 0;              ///< bytes
+};
+/// Whether this processor has the instructions for depthwise_bytes().
+bool has_wide_bytes();
+/// Requires: has_wide_bytes(), an end in bytes, no residual.
+void depthwise_bytes(const QuantizedEnd& end, const DepthwiseBytes& d, bool is_signed);
 
 /// Reads the residual's parameters. Errors: kInvalidFile.
 Status read_residual(const runtime::Value& scale, const runtime::Value& zero, QuantizedEnd* end);

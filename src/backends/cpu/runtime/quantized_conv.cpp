@@ -40,7 +40,7 @@ enum Position : size_t { kX, kWeight, kScale, kBias, kResidual, kXScale, kXZero,
 /// What packing makes: matrices of groups for dense ones, [taps][channels] for depthwise ones.
 struct Weights final : KernelState {
   uint64_t memory_bytes() const override {
-    uint64_t sum = bytes.size() + pairs.size() + sums.size() + factors.size();
+    uint64_t sum = bytes.size() + pairs.size() + sums.size() + wide.size() + factors.size();
     for (const auto& group : groups) sum += group->memory_bytes();
     return sum;
   }
@@ -48,6 +48,7 @@ struct Weights final : KernelState {
   Buffer bytes;    ///< depthwise
   Buffer pairs;    ///< depthwise, [blocks of 16 channels][pairs of taps][2][8 channels][2 taps] in the order of unpacklo and unpackhi, int16
   Buffer sums;     ///< depthwise: of each channel's weights, int32
+  Buffer wide;     ///< depthwise, for depthwise_bytes(): [blocks of channels] weights and their sums, by place
   Buffer factors;  ///< x_scale * scale, float
 };
 
@@ -80,6 +81,21 @@ Status read_conv(std::span<Value* const> args, QConv* conv) {
   return conv->end.read(args.subspan(kEnd, 9));
 }
 
+/// Bytes of one block of channels in Weights::wide: the weights, then int32 sums of them.
+int64_t wide_block_bytes(int64_t taps) { return kDepthwiseChannels * (align_up(static_cast<uint64_t>(taps), uint64_t{4}) + sizeof(int32_t)); }
+
+Status pack_wide_depthwise(int64_t channels, int64_t taps, Weights* made) {
+  const int64_t block = wide_block_bytes(taps);
+  PTERON_ASSIGN(made->wide, Buffer::create_zeroed(static_cast<size_t>(ceil_div(channels, kDepthwiseChannels) * block)));
+  for (int64_t j = 0; j < channels; ++j) {
+    const int64_t place = depthwise_place(j % kDepthwiseChannels);
+    std::byte* to = made->wide.data() + j / kDepthwiseChannels * block;
+    for (int64_t t = 0; t < taps; ++t) to[(t / 4 * kDepthwiseChannels + place) * 4 + t % 4] = made->bytes.data()[t * channels + j];
+    reinterpret_cast<int32_t*>(to + block - kDepthwiseChannels * static_cast<int64_t>(sizeof(int32_t)))[place] = reinterpret_cast<const int32_t*>(made->sums.data())[j];
+  }
+  return ok_status();
+}
+
 Status pack_depthwise(const QConv& conv, const Tensor& w, Weights* made) {
   const int64_t n = conv.out_channels;
   PTERON_ASSIGN(made->bytes, Buffer::create(static_cast<size_t>(w.numel())));
@@ -91,6 +107,7 @@ Status pack_depthwise(const QConv& conv, const Tensor& w, Weights* made) {
       reinterpret_cast<int32_t*>(made->sums.data())[j] += value;
     }
   }
+  if (has_wide_bytes()) PTERON_TRY(pack_wide_depthwise(n, conv.taps(), made));
   const int64_t pairs = ceil_div(conv.taps(), int64_t{2});
   PTERON_ASSIGN(made->pairs, Buffer::create_zeroed(static_cast<size_t>(align_up(static_cast<uint64_t>(n), uint64_t{16})) * static_cast<size_t>(pairs) * 2 * sizeof(int16_t)));
   auto* to = reinterpret_cast<int16_t*>(made->pairs.data());
@@ -323,6 +340,45 @@ void depthwise_pixels(const QConv& conv, const Image& image, int64_t first, int6
   }
 }
 
+/// The same with the sums of 64 channels finished in registers.
+void depthwise_wide(const QConv& conv, const Image& image, bool is_signed, int64_t first, int64_t last) {
+  const int64_t channels = conv.channels, taps = conv.taps(), block = wide_block_bytes(taps);
+  int64_t offsets[kMaxTaps + 3];
+  DepthwiseBytes d;
+  d.offsets = offsets;
+  d.taps = static_cast<int64_t>(align_up(static_cast<uint64_t>(taps), uint64_t{4}));
+  for (int64_t t = 0; t < d.taps; ++t) {
+    const int64_t tap = std::min(t, taps - 1);
+    offsets[t] = tap / conv.kernel[1] * conv.dilation[0] * image.row + tap % conv.kernel[1] * conv.dilation[1] * channels;
+  }
+  d.step = conv.stride[1] * channels;
+  d.out_step = channels;
+  const uint32_t shift = static_cast<uint32_t>(conv.x_zero) + (is_signed ? 128u : 0u);
+  for (int64_t c0 = 0; c0 < channels; c0 += kDepthwiseChannels) {
+    alignas(64) int32_t start[kDepthwiseChannels];
+    alignas(64) float factors[kDepthwiseChannels] = {}, bias[kDepthwiseChannels] = {};
+    d.channels = std::min(kDepthwiseChannels, channels - c0);
+    const std::byte* packed = conv.packed().wide.data() + c0 / kDepthwiseChannels * block;
+    const auto* sums = reinterpret_cast<const int32_t*>(packed + block - sizeof start);
+    for (int64_t i = 0; i < kDepthwiseChannels; ++i) start[i] = static_cast<int32_t>(0u - static_cast<uint32_t>(sums[i]) * shift);
+    for (int64_t c = 0; c < d.channels; ++c) {
+      factors[depthwise_place(c)] = conv.factors[c0 + c];
+      if (conv.bias != nullptr) bias[depthwise_place(c)] = conv.bias[c0 + c];
+    }
+    d.weights = reinterpret_cast<const int8_t*>(packed);
+    d.start = start;
+    d.factors = factors;
+    d.bias = bias;
+    for (int64_t p = first; p < last; p += d.pixels) {
+      const int64_t y = p / image.width, x = p % image.width;
+      d.pixels = std::min(image.width - x, last - p);
+      d.window = image.x + y * conv.stride[0] * image.row + x * d.step + c0;
+      d.out = image.out + p * channels + c0;
+      depthwise_bytes(conv.end, d, is_signed);
+    }
+  }
+}
+
 size_t workspace(std::span<Value* const> args) {
   QConv conv;
   const Tensor &x = args[kX]->tensor, &out = args[kOut]->tensor;
@@ -334,6 +390,8 @@ Status run_image(KernelContext& context, const QConv& conv, DType dtype, const I
   if (!conv.depthwise) return run_dense(context, conv, dtype, image);
   const int64_t work = std::max<int64_t>(conv.out_channels * conv.depth(), 1);
   context.pool->parallel_for(image.height * image.width, std::max<int64_t>(kGrain / work, 1), [&](int64_t first, int64_t last) {
+    const bool to_bytes = conv.end.dtype != DType::kFloat32 && image.residual == nullptr;
+    if (to_bytes && conv.packed().wide.size() != 0) return depthwise_wide(conv, image, dtype == DType::kInt8, first, last);
     if (dtype == DType::kInt8) return depthwise_pixels<int8_t>(conv, image, first, last);
     depthwise_pixels<uint8_t>(conv, image, first, last);
   });
