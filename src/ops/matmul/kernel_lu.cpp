@@ -42,21 +42,48 @@ bool pivot(S* m, S* other, int64_t n, int64_t c, S* sign) {
   return m[c * n + c] != S(0);
 }
 
-/// Makes m upper triangular, doing the same to `other`. Returns 0, or the 1-based column whose pivot is zero.
+/// Rows of a panel: what they subtract from another row goes through registers at once.
+constexpr int64_t kPanel = 8;
+
+/// row[from, to) -= factors[k] * rows[k], one k after the other.
 template <typename S>
-PTERON_WIDE int64_t eliminate(S* m, S* other, int64_t n, S* sign) {
-  int64_t info = 0;
-  for (int64_t c = 0; c < n; ++c) {
-    if (!pivot(m, other, n, c, sign)) {
-      if (info == 0) info = c + 1;
-      continue;
+PTERON_WIDE void subtract_rows(S* row, const S* rows, int64_t pitch, const S* factors, int64_t count, int64_t from, int64_t to) {
+  int64_t k = 0;
+  for (; k + kPanel <= count; k += kPanel) {
+    const S* panel = rows + k * pitch;
+    PTERON_VECTORIZE
+    for (int64_t j = from; j < to; ++j) {
+      S v = row[j];
+      for (int64_t u = 0; u < kPanel; ++u) v -= factors[k + u] * panel[u * pitch + j];
+      row[j] = v;
     }
-    for (int64_t r = c + 1; r < n; ++r) {
-      const S factor = m[r * n + c] / m[c * n + c];
-      if (factor == S(0)) continue;
-      for (int64_t j = c; j < n; ++j) m[r * n + j] -= factor * m[c * n + j];
-      if (other == nullptr) continue;
-      for (int64_t j = 0; j < n; ++j) other[r * n + j] -= factor * other[c * n + j];
+  }
+  for (; k < count; ++k) {
+    PTERON_VECTORIZE
+    for (int64_t j = from; j < to; ++j) row[j] -= factors[k] * rows[k * pitch + j];
+  }
+}
+
+/// Makes m upper triangular, doing the same to `other`; the factors stay below the diagonal. Returns 0, or the 1-based column whose pivot is zero.
+template <typename S>
+int64_t eliminate(S* m, S* other, int64_t n, S* sign) {
+  int64_t info = 0;
+  for (int64_t begin = 0; begin < n; begin += kPanel) {
+    const int64_t end = std::min(begin + kPanel, n);
+    for (int64_t c = begin; c < end; ++c) {  // the panel's own columns
+      if (!pivot(m, other, n, c, sign)) {
+        if (info == 0) info = c + 1;
+        continue;  // all below are zero: factors, too
+      }
+      for (int64_t r = c + 1; r < n; ++r) {
+        m[r * n + c] /= m[c * n + c];
+        subtract_rows(m + r * n, m + c * n, n, m + r * n + c, 1, c + 1, end);
+      }
+    }
+    for (int64_t r = begin + 1; r < n; ++r) {  // all other columns
+      const int64_t count = std::min(r, end) - begin;
+      subtract_rows(m + r * n, m + begin * n, n, m + r * n + begin, count, end, n);
+      if (other != nullptr) subtract_rows(other + r * n, other + begin * n, n, m + r * n + begin, count, 0, n);
     }
   }
   return info;
@@ -64,12 +91,9 @@ PTERON_WIDE int64_t eliminate(S* m, S* other, int64_t n, S* sign) {
 
 /// other = inverse(upper m) * other.
 template <typename S>
-PTERON_WIDE void back_substitute(const S* m, S* other, int64_t n) {
+void back_substitute(const S* m, S* other, int64_t n) {
   for (int64_t r = n; r-- > 0;) {
-    for (int64_t k = r + 1; k < n; ++k) {
-      const S factor = m[r * n + k];
-      for (int64_t j = 0; j < n; ++j) other[r * n + j] -= factor * other[k * n + j];
-    }
+    subtract_rows(other + r * n, other + (r + 1) * n, n, m + r * n + r + 1, n - r - 1, 0, n);
     for (int64_t j = 0; j < n; ++j) other[r * n + j] /= m[r * n + r];
   }
 }
