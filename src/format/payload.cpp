@@ -66,6 +66,8 @@ Result<Payload> Payload::gather(StridedBytes tensor) {
   return Payload{static_cast<uint64_t>(bytes), std::move(tensor)};
 }
 
+Payload Payload::join(std::span<const std::byte> head, std::span<const std::byte> tail) { return Payload{head.size() + tail.size(), JoinedBytes{head, tail}}; }
+
 Payload Payload::produce(uint64_t size_bytes, PayloadProducer producer) { return Payload{size_bytes, std::move(producer)}; }
 
 Status write_payload(const Payload& payload, ByteSink& sink) {
@@ -76,6 +78,10 @@ Status write_payload(const Payload& payload, ByteSink& sink) {
     return sink.write(*bytes);
   }
   if (const auto* tensor = std::get_if<StridedBytes>(&payload.source)) return write_row_major(in_storage_order(*tensor), sink);
+  if (const auto* joined = std::get_if<JoinedBytes>(&payload.source)) {
+    PTERON_TRY(sink.write(joined->head));
+    return sink.write(joined->tail);
+  }
   return write_produced(payload, sink);
 }
 
@@ -90,6 +96,11 @@ Result<Buffer> payload_bytes(const Payload& payload) {
   PTERON_ASSIGN(Buffer out, Buffer::create(payload.size_bytes));
   if (const auto* bytes = std::get_if<std::span<const std::byte>>(&payload.source)) {
     if (!bytes->empty()) std::memcpy(out.data(), bytes->data(), std::min(bytes->size(), out.size()));
+    return out;
+  }
+  if (const auto* joined = std::get_if<JoinedBytes>(&payload.source)) {
+    std::copy(joined->head.begin(), joined->head.end(), out.data());
+    std::copy(joined->tail.begin(), joined->tail.end(), out.data() + joined->head.size());
     return out;
   }
   const TensorView from = in_storage_order(std::get<StridedBytes>(payload.source));

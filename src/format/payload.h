@@ -27,15 +27,21 @@ struct StridedBytes {
   const std::byte* data = nullptr;
 };
 
+/// Two borrowed pieces, one right behind the other.
+struct JoinedBytes {
+  std::span<const std::byte> head, tail;
+};
+
 /// Makes the bytes when they are needed; must give exactly the size that the payload declares, and the same bytes each time.
 using PayloadProducer = std::function<Result<Buffer>()>;
 
 /// Bytes of a known size.
 struct Payload {
   uint64_t size_bytes = 0;
-  std::variant<std::span<const std::byte>, StridedBytes, PayloadProducer> source;
+  std::variant<std::span<const std::byte>, StridedBytes, PayloadProducer, JoinedBytes> source;
 
   static Payload borrow(std::span<const std::byte> bytes);
+  static Payload join(std::span<const std::byte> head, std::span<const std::byte> tail);
   /// Errors: kInvalidInput (rank over kMaxRank, negative sizes, dim_order not a permutation, size overflow).
   static Result<Payload> gather(StridedBytes tensor);
   static Payload produce(uint64_t size_bytes, PayloadProducer producer);
