@@ -52,6 +52,13 @@ class PayloadTable {
   /// constant is lazy and its computation gives the error.
   /// Errors: kInvalidFile (no such name, no such file, a view that reaches outside), kUnsupported (pickled, sparse).
   Result<ir::Constant> make(const Archive& archive, std::string_view fqn);
+  /// The state of an object of a custom class that is a list of strings, and the name of its class ("__torch__.torch.classes.tensorrt.Engine").
+  /// Errors: kInvalidFile (no such name, no such file, damaged), kUnsupported (another state).
+  struct Object {
+    std::string type;
+    std::vector<std::string> state;
+  };
+  Result<Object> object(const Archive& archive, std::string_view fqn) const;
 
  private:
   std::string folder_;

@@ -8,6 +8,7 @@
 #include "base/str_cat.h"
 #include "import/source_info.h"
 #include "ir/builder.h"
+#include "ir/engine.h"
 #include "ir/text.h"
 
 namespace pteron::importer {
@@ -419,7 +420,8 @@ Status GraphReader::read_node(JsonValue json) {
   if (effect) name = effect_operator(json);
   if (is_symbolic_function(name) && has_only_symbolic_results(json)) return ok_status();
   ir::Node node;
-  node.op = context_.operators.find(name);
+  const bool engine = is_engine_operator(name);
+  node.op = context_.operators.find(engine ? std::string(ir::kEngineOp) : name);
   if (is_dropped(name, *node.op, json)) return ok_status();
   node.name = std::string(json_text(json, "name"));
   JsonValue metadata;
@@ -427,7 +429,8 @@ Status GraphReader::read_node(JsonValue json) {
     node.source = source_line(json_text(metadata, "stack_trace"), context_.options.source);
     node.module = module_path(json_text(metadata, "nn_module_stack"));
   }
-  Status status = read_arguments(json, effect ? 2 : 0, &node);
+  const size_t skipped = effect ? 2 : 0;
+  Status status = engine && node.op->known ? read_engine_arguments(json, skipped, &node) : read_arguments(json, skipped, &node);
   if (status.ok()) status = read_outputs(json, effect, &node);
   if (!status.ok()) {
     const std::string where = node.source.empty() ? std::string() : str_cat(" (", node.source, ")");

@@ -62,11 +62,18 @@ class GraphReader {
   void define(std::string_view name, ir::ValueId id) { values_[name] = id; }
   void define_pending(std::string_view name, const PendingConstant& pending) { pending_[name] = pending; }
   void define_token(std::string_view name) { tokens_.insert(name); }
+  /// An object of a custom class: `name` in the graph, `fqn` in the archive's payload table.
+  void define_object(std::string_view name, std::string_view fqn) { objects_[name] = fqn; }
   ir::Graph& graph() { return graph_; }
 
  private:
   Status read_node(JsonValue json);
   Status read_arguments(JsonValue json, size_t skipped, ir::Node* node);
+  /// Arguments of an engine node of either kind, as those of ir::kEngineOp (engine.cpp).
+  Status read_engine_arguments(JsonValue json, size_t skipped, ir::Node* node);
+  /// The engine's bytes as a constant, and the other slots of its record.
+  Status read_engine_object(std::string_view name, ir::Node* node);
+  Result<ir::ValueId> engine_constant(std::string_view name, std::string_view base64);
   Status place_argument(std::string_view name, ir::Arg arg, std::vector<ir::Arg>* args, std::vector<bool>* given, size_t* next, const ir::Op& op);
   Status read_region_argument(JsonValue payload, ir::Node* node);
   Status complete(const ir::Op& op, std::vector<ir::Arg>* args, const std::vector<bool>& given);
@@ -84,6 +91,13 @@ class GraphReader {
   std::unordered_map<std::string_view, JsonValue> tensor_values_, sym_values_;
   std::unordered_map<std::string_view, ir::ValueId> values_;
   std::unordered_map<std::string_view, PendingConstant> pending_;
+  std::unordered_map<std::string_view, std::string_view> objects_;  ///< payload names
+  /// An engine that was read from an object: the slots of its record without that of the bytes.
+  struct EngineObject {
+    ir::ValueId bytes;
+    std::vector<std::string> slots;
+  };
+  std::unordered_map<std::string_view, EngineObject> engines_;
   bool in_autocast_ = false;  ///< reads the body of an autocast region
   std::unordered_set<std::string_view> tokens_;
 };

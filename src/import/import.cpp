@@ -152,7 +152,10 @@ class SignatureReader {
       return read_payload_input(name, {fqn, ir::Constant::Origin::kBuffer, in_constants});
     }
     if (tag == "tensor_constant") return read_payload_input(name, {json_text(part, "tensor_constant_name"), ir::Constant::Origin::kConstant, true});
-    if (tag == "custom_obj") return ok_status();  // nodes that use it are refused by name
+    if (tag == "custom_obj") {  // engines; other nodes that use an object are refused by name
+      reader_.define_object(name, json_text(part, "custom_obj_name"));
+      return ok_status();
+    }
     if (tag == "token") {
       reader_.define_token(name);
       return ok_status();

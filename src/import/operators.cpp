@@ -32,4 +32,6 @@ bool is_check(std::string_view name) {
   return false;
 }
 
+bool is_engine_operator(std::string_view name) { return name == "tensorrt::execute_engine" || name == "tensorrt::no_op_placeholder_for_execute_engine"; }
+
 }  // namespace pteron::importer

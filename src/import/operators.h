@@ -16,4 +16,7 @@ bool is_symbolic_function(std::string_view name);
 /// True for run-time checks that may be dropped: asserts and range constraints.
 bool is_check(std::string_view name);
 
+/// True for the two operators that run a prebuilt TensorRT engine: with the engine as an object, and with its record as arguments.
+bool is_engine_operator(std::string_view name);
+
 }  // namespace pteron::importer

@@ -95,6 +95,7 @@ class Reader {
       case 0x8a: return long_integer();
       case 'G': return floating();
       case 'X': return take(4) && string(little(4));
+      case 0x8d: return take(8) && string(little(8));  // BINUNICODE8: 4 GiB and more
       case 'c': return global();
       case 'q': return take(1) && memorise(little(1));
       case 'r': return take(4) && memorise(little(4));
@@ -115,7 +116,7 @@ class Reader {
       case 'Q': return persistent();
       case 'R': return call(false);  // REDUCE
       case 0x81: return call(true);  // NEWOBJ
-      case 'b': return pop() != nullptr;  // BUILD: state of an object that stays opaque
+      case 'b': return build();
       default: break;
     }
     status_ = Status(Code::kUnsupported, str_cat("pickle at byte ", position_, ": opcode ", op));
@@ -217,6 +218,14 @@ class Reader {
     PickleValue* value = make(Kind::kPersistent);
     value->items.push_back(pop());
     return status_.ok() && push(value);
+  }
+  /// The state of an object, which stays on the stack.
+  bool build() {
+    PickleValue* state = pop();
+    if (state == nullptr) return false;
+    if (stack_.empty()) return fail("no object to give a state");
+    stack_.back()->state = state;
+    return true;
   }
   bool call(bool is_new_object) {
     PickleValue* arguments = pop();

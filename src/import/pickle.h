@@ -23,6 +23,7 @@ struct PickleValue {
   std::string text;                               ///< kString, kGlobal ("torch.FloatStorage")
   std::vector<PickleValue*> items;                ///< kTuple, kList; kDict: key, value, key, value; kPersistent: the id; kCall: function, arguments
   bool is_new_object = false;                     ///< kCall: made by NEWOBJ (named tuples), not by REDUCE
+  PickleValue* state = nullptr;                   ///< what BUILD has set, of any kind; null if nothing
 };
 using PickleArena = std::deque<PickleValue>;
 

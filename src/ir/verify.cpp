@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "base/str_cat.h"
+#include "ir/engine.h"
 #include "ir/op.h"
 
 namespace pteron::ir {
@@ -147,7 +148,7 @@ class Verifier {
     const bool only_scalars = !node.outputs.empty() && std::all_of(node.outputs.begin(), node.outputs.end(), [&](ValueId id) {
       return exists(id) && graph_[id].kind == ValueKind::kScalar;
     });
-    if (op.kernel.empty() && !op.is_view() && !op.has(kRegion) && !op.has(kAlias) && !op.has(kEffect) && !only_scalars) {
+    if (op.kernel.empty() && !op.is_view() && !op.has(kRegion) && !op.has(kAlias) && !op.has(kEffect) && !only_scalars && op.name != kEngineOp) {
       return wrong("an operator without a kernel in the profile");
     }
     return ok_status();

@@ -4,6 +4,7 @@
 
 #include "base/str_cat.h"
 #include "ir/builder.h"
+#include "ir/engine.h"
 #include "passes/alias_ops.h"
 #include "passes/passes.h"
 #include "passes/probe_dtypes.h"
@@ -50,6 +51,7 @@ std::string problem_of(Graph& graph, const Node& node, const HasKernel& has_kern
   if (op.is_view() || op.has(ir::kAlias)) return {};
   if (op.has(ir::kRegion)) return has_kernel(op.name) ? std::string() : "control flow";
   if (!allow_random && draws_random(graph, node)) return std::string(kRandomWhy);
+  if (op.name == ir::kEngineOp) return {};  // its backend claims it
   if (op.kernel.empty()) return "no kernel";
   if (std::string why = refusal_of_inference(graph, node); !why.empty()) return why;
   if (!has_kernel(op.kernel)) return str_cat("no kernel ", op.kernel);
