@@ -116,6 +116,7 @@ struct Environment {
   const ir::Catalog* catalog = nullptr;
   std::function<bool(std::string_view kernel)> has_kernel;   ///< kernels of our runtime
   const interp::Evaluator* evaluator = nullptr;                  ///< constant folding; null: none
+  const backends::Backend* prebuilt = nullptr;                   ///< claims engines that another tool compiled; null: they are refused by name
   std::vector<std::shared_ptr<const OpLibrary>> libraries;       ///< users' own operators; their rows are in `catalog`
 };
 

@@ -54,9 +54,32 @@ class WeightPlaces {
   std::set<std::string> keys_;
 };
 
-/// Payloads become the first blobs of the program, weights named data of the program or entries of the data file.
+bool same_bytes(std::span<const std::byte> a, std::span<const std::byte> b) {
+  return a.size() == b.size() && (a.data() == b.data() || std::equal(a.begin(), a.end(), b.begin()));
+}
+
+/// Payloads become the first blobs of the program, equal ones one blob; `blob` of a delegate is its group's index before.
+void place_payloads(const EdgeProgram& edge, format::ProgramSpec& program) {
+  std::vector<uint32_t> blob_of, first;  // by group; by blob: its group
+  for (uint32_t g = 0; g < edge.groups.size(); ++g) {
+    const backends::CompiledGroup& group = edge.groups[g].compiled;
+    const auto same = std::ranges::find_if(first, [&](uint32_t other) {
+      const backends::CompiledGroup& made = edge.groups[other].compiled;
+      return same_bytes(made.payload.span(), group.payload.span()) && same_bytes(made.payload_tail, group.payload_tail);
+    });
+    blob_of.push_back(static_cast<uint32_t>(same - first.begin()));
+    if (same != first.end()) continue;
+    first.push_back(g);
+    const std::span<const std::byte> head = group.payload.span();
+    program.blobs.push_back({group.payload_tail.empty() ? format::Payload::borrow(head) : format::Payload::join(head, group.payload_tail), 0, 0});
+  }
+  for (format::PlanSpec& plan : program.plans) {
+    for (format::DelegateSpec& delegate : plan.delegates) delegate.blob = blob_of[delegate.blob];
+  }
+}
+
+/// Weights become named data of the program or entries of the data file.
 void place_weights(const EdgeProgram& edge, std::vector<emit::ExternalConstant>& constants, FinishedProgram& out) {
-  for (const EdgeProgram::Group& group : edge.groups) out.program.blobs.push_back({format::Payload::borrow(group.compiled.payload.span()), 0, 0});
   WeightPlaces places(out.program, out.data);
   for (emit::ExternalConstant& constant : constants) places.outside(std::move(constant.key), std::move(constant.layout), std::move(constant.payload));
   for (const bool external : {true, false}) {
@@ -146,6 +169,7 @@ Result<FinishedProgram> finalize(const EdgeProgram& edge, const CompileOptions& 
   PTERON_ASSIGN(emit::Emitted emitted, emit::emit_program(edge.program, emit));
   add_constant_methods(options, emitted);
   out.program = std::move(emitted.program);
+  place_payloads(edge, out.program);
   place_weights(edge, emitted.external, out);
   PTERON_TRY(check_external_keys(out));
   out.report.methods = std::move(emitted.reports);

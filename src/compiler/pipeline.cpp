@@ -7,6 +7,7 @@
 #include "base/mapped_file.h"
 #include "base/str_cat.h"
 #include "compiler/compile.h"
+#include "compiler/engines.h"
 #include "compiler/exclusion.h"
 #include "compiler/phase_clock.h"
 #include "compiler/profile.h"
@@ -389,7 +390,9 @@ Status export_into(const CompileOptions& options, const Environment& environment
   PTERON_TRY(run_transforms(options, context, driver, program));
   PTERON_TRY(check_bounds(program));
 
+  PTERON_ASSIGN(std::vector<MethodPartition> claimed, claim_engines(options, environment, edge));
   PTERON_TRY(compile_groups(options, *environment.catalog, edge));
+  add_claimed(std::move(claimed), edge.report);
   return driver.finish("partition", &stop);
 }
 

@@ -8,6 +8,7 @@
 
 #include "backends/cpu/aot/backend.h"
 #include "backends/null/aot/backend.h"
+#include "backends/tensorrt/aot/backend.h"
 #include "base/str_cat.h"
 #include "compiler/user_ops.h"
 #include "ops/catalog.h"
@@ -39,6 +40,8 @@ Result<Toolchain> Toolchain::create(const std::vector<std::string>& libraries, i
   made.backends_.push_back(std::move(cpu));
   made.backends_.push_back(null::make_backend(null::Take::kNothing, has_kernel));
   made.backends_.push_back(null::make_backend(null::Take::kEverything, has_kernel));
+  made.backends_.push_back(tensorrt::make_backend());
+  made.environment_.prebuilt = made.backends_.back().get();
   return made;
 }
 

@@ -42,6 +42,9 @@ namespace {
 
 constexpr int kOutside = -1;
 
+/// A backend's already: a prebuilt engine.
+bool is_claimed(const Node& node) { return node.op->name == emit::kDelegateOp; }
+
 /// Calls fn(symbol) for every symbol that a scalar or list argument uses.
 template <typename Fn>
 void for_each_symbol(const Arg& arg, Fn&& fn) {
@@ -104,7 +107,7 @@ class Partitioner {
       calls[g] = graph_.add_node(std::move(call));
     }
     for (uint32_t i = 0; i < graph_.order.size(); ++i) {
-      if (group_[i] >= 0 || node_at(i).op->is_view() || node_at(i).op->has(ir::kAlias)) continue;
+      if (group_[i] >= 0 || node_at(i).op->is_view() || node_at(i).op->has(ir::kAlias) || is_claimed(node_at(i))) continue;
       ++report_.nodes_outside;
       report_.seconds_outside += cost_of(graph_, node_at(i)).seconds();
     }
@@ -190,7 +193,7 @@ class Partitioner {
     std::vector<std::string> reasons;
     for (uint32_t i = 0; i < graph_.order.size(); ++i) {
       reasons.clear();
-      for (size_t b = 0; b < backends_.size() && owner_[i] == kOutside; ++b) {
+      for (size_t b = 0; b < backends_.size() && owner_[i] == kOutside && !is_claimed(node_at(i)); ++b) {
         Support answer = ask(*backends_[b], graph_, node_at(i));
         if (answer.yes) owner_[i] = static_cast<int>(b);
         if (!answer.yes) reasons.push_back(std::move(answer.reason));

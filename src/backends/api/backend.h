@@ -42,6 +42,8 @@ struct NamedBlob {
 struct CompiledGroup {
   std::string id;  ///< of the backend in the file
   Buffer payload;
+  std::span<const std::byte> payload_tail;  ///< behind `payload`, for payloads too large to be copied: bytes of a constant of the ir::Program
+  std::shared_ptr<const void> tail_owner;   ///< keeps payload_tail alive where the constant does not
   std::vector<format::CompileSpec> specs;
   std::vector<NamedBlob> data;
   uint64_t memory_bytes = 0;          ///< planned memory that the payload has at run time beside the call's arguments
@@ -84,6 +86,12 @@ class Backend {
   /// the output that is `result`: the payload reads the old value there and leaves the new one (a mutable buffer is never copied).
   /// Errors: kUnsupported, kUnavailable (something that compiling needs is missing).
   virtual Result<CompiledGroup> compile(ir::Method& group, const GroupContext& context) const = 0;
+  /// Takes the nodes that were compiled before, by another tool, before any backend is asked: each becomes a delegate node (emit::kDelegateOp);
+  /// group i of the result belongs to the node whose index argument is first_index + i.
+  /// Errors: kInvalidFile (a damaged or inconsistent one), kUnsupported, each with the node.
+  virtual Result<std::vector<CompiledGroup>> claim(ir::Method& /*method*/, uint32_t /*first_index*/, const GroupContext& /*context*/) const {
+    return std::vector<CompiledGroup>();
+  }
 };
 
 }  // namespace pteron::backends
