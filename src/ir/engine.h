@@ -1,5 +1,5 @@
 // The node of an engine that another tool compiled: what the importer makes of both kinds of TensorRT node. It stays as it is until its backend
-// claims it (backends/tensorrt/aot); no kernel runs it and no pass looks inside. The row is in ops/engine.
+// claims it (backends/tensorrt/aot); no kernel runs it and no pass looks inside. The row is in ops/control.
 #pragma once
 
 #include <cstddef>

@@ -1,10 +1,11 @@
-// The top of the runtime: Program::load with the portable kernels and the CPU engine as defaults. The only place that knows all of them.
+// The top of the runtime: Program::load with the portable kernels, the CPU engine and the TensorRT delegate as defaults. The only place that knows all of them.
 #include <algorithm>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "backends/cpu/runtime/backend.h"
+#include "backends/tensorrt/runtime/backend.h"
 #include "ops/kernels.h"
 #include "pteron/program.h"
 #include "pteron/version.h"
@@ -19,8 +20,10 @@ namespace {
 Result<std::shared_ptr<Program>> load_with_defaults(std::shared_ptr<FileBytes> file, std::span<const std::byte> bytes, std::string label,
                                                     LoadOptions options, std::string path = {}) {
   if (options.kernels == nullptr) options.kernels = &ops::portable_kernels();
-  const bool has_cpu = std::ranges::any_of(options.delegates, [](const DelegateBackend* d) { return d->id() == cpu::backend().id(); });
-  if (!has_cpu) options.delegates.push_back(&cpu::backend());
+  for (const DelegateBackend* own : {&cpu::backend(), &tensorrt::backend()}) {
+    const bool has_own = std::ranges::any_of(options.delegates, [&](const DelegateBackend* d) { return d->id() == own->id(); });
+    if (!has_own) options.delegates.push_back(own);
+  }
   return runtime::load_program(std::move(file), bytes, std::move(label), options, std::move(path));
 }
 

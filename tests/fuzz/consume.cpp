@@ -205,6 +205,18 @@ bool consume_tensorrt_blob(std::span<const std::byte> bytes) {
   return blob->metadata.bindings.empty() || tensorrt::blob_head(blob->metadata, blob->engine.size()).ok();
 }
 
+bool consume_engine_record(std::span<const std::byte> bytes) {
+  std::vector<std::string> slots(1);
+  for (const std::byte byte : bytes) {
+    if (byte == std::byte{'\n'}) slots.emplace_back();
+    else slots.back().push_back(static_cast<char>(byte));
+  }
+  const auto record = tensorrt::read_record(slots);
+  if (!record.ok()) return false;
+  touch(record->name);
+  return record->metadata.bindings.empty() || tensorrt::blob_head(record->metadata, 1).ok();
+}
+
 bool consume_meta(std::span<const std::byte> bytes) {
   auto view = format::verify_meta(bytes);
   auto meta = format::read_meta(bytes);

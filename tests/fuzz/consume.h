@@ -33,5 +33,7 @@ bool consume_pickle(std::span<const std::byte> bytes);
 bool consume_ir_text(std::span<const std::byte> bytes);
 bool consume_bundle(std::span<const std::byte> bytes);
 bool consume_tensorrt_blob(std::span<const std::byte> bytes);
+/// tensorrt: the slots of an engine's record, one a line.
+bool consume_engine_record(std::span<const std::byte> bytes);
 
 }  // namespace pteron::fuzz

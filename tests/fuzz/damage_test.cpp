@@ -90,13 +90,13 @@ TEST_P(Damage, ExtremeWords) {
 
 std::string kind_name(const ::testing::TestParamInfo<size_t>& info) {
   static constexpr const char* kNames[] = {"program", "run", "data_file", "meta", "safetensors", "npy", "zip", "archive", "model_json",
-                                             "sample_inputs", "pickle", "ir_text", "bundle", "tensorrt_blob"};
+                                             "sample_inputs", "pickle", "ir_text", "bundle", "tensorrt_blob", "engine_record"};
   return kNames[info.param];
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Damage, ::testing::Range<size_t>(0, 14), kind_name);
+INSTANTIATE_TEST_SUITE_P(Kinds, Damage, ::testing::Range<size_t>(0, 15), kind_name);
 
-TEST(Damage, EveryKindIsTested) { EXPECT_EQ(all_kinds().size(), 14u); }
+TEST(Damage, EveryKindIsTested) { EXPECT_EQ(all_kinds().size(), 15u); }
 
 }  // namespace
 }  // namespace pteron::fuzz

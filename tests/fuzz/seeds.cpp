@@ -160,12 +160,12 @@ const FileBytes& sample_archive(std::string_view name) {
 
 Bytes copy_of(std::span<const std::byte> bytes) { return {bytes.begin(), bytes.end()}; }
 
-/// The pickle inside an archive's sample inputs.
-Bytes sample_pickle(std::string_view name) {
-  auto zip = ZipFile::open(sample_archive(name).bytes(), nullptr);
+/// The pickle inside a file of an archive that is a zip file itself.
+Bytes inner_pickle(std::span<const std::byte> archive, std::string_view file) {
+  auto zip = ZipFile::open(archive, nullptr);
   PTERON_CHECK(zip.ok());
   for (const ZipEntry& entry : zip->entries()) {
-    if (!entry.name.ends_with("sample_inputs/model.pt")) continue;
+    if (!entry.name.ends_with(file)) continue;
     auto nested = zip->read(entry, true);
     PTERON_CHECK(nested.ok());
     auto inner = ZipFile::open(nested->bytes, nested->owner);
@@ -176,6 +176,19 @@ Bytes sample_pickle(std::string_view name) {
   }
   PTERON_CHECK(false);
   return {};
+}
+
+Bytes sample_pickle(std::string_view name) { return inner_pickle(sample_archive(name).bytes(), "sample_inputs/model.pt"); }
+
+/// An archive with a prebuilt engine (tests/archives/make_engines.py).
+Bytes engine_archive(std::string_view name) {
+  auto file = FileBytes::map(str_cat(PTERON_ENGINES, "/", name, ".pt2"));
+  PTERON_CHECK(file.ok());
+  return copy_of((*file)->bytes());
+}
+
+Bytes engine_record() {
+  return copy_of(bytes_of("10\nengine_0\n1%8%0%0%NVIDIA A100\n\nx%cache\ny%cache_out\n0\nc2V0dGluZ3M=\nlinux_x86_64\n0\n0\n0\ncache_out@cache@kv_cache_update"));
 }
 
 /// An imported archive as IR text.
@@ -275,6 +288,7 @@ std::vector<std::byte> build_archive(std::span<const std::byte> json) {
 std::vector<Kind> all_kinds() {
   const Bytes add = program_file(format::sample_add_program()), full = program_file(format::sample_full_program()), facts = program_with_meta();
   const Bytes archive = copy_of(sample_archive("add.f32.32").bytes());
+  const Bytes object = engine_archive("object"), buffer = engine_archive("buffer");
   return {
       {"program", consume_program, {add, full, facts}, true},
       {"run", consume_run, {add, facts}, true},
@@ -283,13 +297,14 @@ std::vector<Kind> all_kinds() {
       {"safetensors", consume_safetensors, {safetensors_file()}, true},
       {"npy", consume_npy, {npy_file(), npz_file()}, true},
       {"zip", consume_zip, {npz_file(), archive}, true},
-      {"archive", consume_archive, {archive}, true},
+      {"archive", consume_archive, {archive, object, buffer}, true},
       {"model_json", consume_model_json, {model_json("mlp_bfloat16")}, true},
       {"sample_inputs", consume_sample_inputs, {archive}, true},
-      {"pickle", consume_pickle, {sample_pickle("add.f32.32")}, true},
+      {"pickle", consume_pickle, {sample_pickle("add.f32.32"), inner_pickle(object, "custom_obj_0")}, true},
       {"ir_text", consume_ir_text, {ir_text("add.f32.32"), copy_of(bytes_of(kText))}, false},
       {"bundle", consume_bundle, {bundle_file(add)}, false},
       {"tensorrt_blob", consume_tensorrt_blob, {tensorrt_blob()}, false},
+      {"engine_record", consume_engine_record, {engine_record()}, false},
   };
 }
 

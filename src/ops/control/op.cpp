@@ -1,5 +1,5 @@
-// Control flow operators (torch.ops.higher_order): their branches and bodies are Node::regions in the order named here.
-// The schema lists the other arguments only. Scalars are not among the operands: a region sees the symbols of the graph around it.
+// Control flow operators (torch.ops.higher_order): their branches and bodies are Node::regions in the order named here. The schema lists the other
+// arguments only. Scalars are not among the operands: a region sees the symbols of the graph around it. And prebuilt engines, which no kernel runs either.
 #include <span>
 
 #include "ir/op.h"
@@ -21,6 +21,10 @@ constexpr ir::OpDef kTable[] = {
     {.schema = "higher_order::wrap_with_set_grad_enabled(bool enabled, Tensor[] operands) -> Tensor[]", .flags = ir::kRegion},
     {.schema = "higher_order::wrap_with_autocast(str device_type, ScalarType? dtype, bool enabled, bool? cache_enabled, Tensor[] operands) -> Tensor[]",
      .flags = ir::kRegion},
+    // No region: an engine that another tool compiled (ir/engine.h). Sizes of its results are those of the archive, a delegate runs it.
+    {.schema = "pteron::tensorrt_engine(Tensor[] inputs, Tensor engine, str abi_version, str name, str device, str input_names, str output_names, "
+               "str hardware_compatible, str metadata, str target_platform, str output_allocator, str resource_allocation, str multi_device, "
+               "str aliases) -> Tensor[]"},
 };
 
 }  // namespace

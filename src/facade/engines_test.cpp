@@ -1,0 +1,206 @@
+// Archives with prebuilt TensorRT engines (tests/archives/make_engines.py): compiled, loaded and run with the fake engine library.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "backends/tensorrt/runtime/test_load.h"
+#include "pteron/compile.h"
+#include "pteron/program.h"
+
+namespace pteron::tensorrt::testing {
+namespace {
+
+CompileSettings settings_for(const std::string& name) {
+  CompileSettings settings;
+  settings.methods = {{"forward", std::string(PTERON_ENGINES) + "/" + name + ".pt2"}};
+  return settings;
+}
+
+/// A compiled archive, loaded with the fake library.
+struct Compiled {
+  FakeWorld world;
+  FakeLibrary library{world};
+  std::unique_ptr<DelegateBackend> backend = make_backend(library, {});
+  FileInMemory file;
+  std::vector<FileInMemory> data;
+  CompileSummary summary;
+  std::shared_ptr<Program> program;
+
+  void compile(const CompileSettings& settings) {
+    auto edge = export_program(settings);
+    ASSERT_TRUE(edge.ok()) << edge.status().message();
+    auto made = edge->finalize();
+    ASSERT_TRUE(made.ok()) << made.status().message();
+    summary = made->summary();
+    auto bytes = made->bytes();
+    ASSERT_TRUE(bytes.ok()) << bytes.status().message();
+    file = *bytes;
+    auto files = made->data_files();
+    ASSERT_TRUE(files.ok()) << files.status().message();
+    data = *files;
+  }
+  Status load(bool with_data = true) {
+    LoadOptions options;
+    options.delegates = {backend.get()};
+    for (const FileInMemory& d : data) {
+      if (with_data) options.data_in_memory.push_back(d.bytes);
+    }
+    auto loaded = Program::load(file.bytes, options);
+    if (!loaded.ok()) return loaded.status();
+    program = std::move(loaded).value();
+    return ok_status();
+  }
+  std::unique_ptr<Method> method() {
+    EXPECT_OK(load());
+    auto made = program == nullptr ? Result<std::unique_ptr<Method>>(Status(Code::kInternal, "not loaded")) : program->load_method("forward");
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    return made.ok() ? std::move(made).value() : nullptr;
+  }
+  size_t count(std::string_view part) const {
+    const std::string_view text(reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size());
+    size_t found = 0;
+    for (size_t at = text.find(part); at != std::string_view::npos; at = text.find(part, at + 1)) ++found;
+    return found;
+  }
+};
+
+Floats output(Method& method, size_t index) {
+  auto value = method.output(index);
+  EXPECT_TRUE(value.ok()) << value.status().message();
+  const TensorView view = std::get<TensorView>(*value);
+  return {view.as<float>(), view.as<float>() + view.numel()};
+}
+
+Status run(Method& method, std::vector<std::pair<Floats*, std::vector<int64_t>>> inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    PTERON_TRY(method.set_input(i, make_contiguous_view(DType::kFloat32, inputs[i].second, inputs[i].first->data())));
+  }
+  return method.execute();
+}
+
+TEST(Engines, AnObjectCalledTwiceIsOnePayloadAndOneEngine) {
+  Compiled c;
+  c.compile(settings_for("object"));
+  EXPECT_EQ(c.summary.backends, (std::vector<std::string>{"PteronCpuBackend", "TensorRTBackend"}));
+  EXPECT_EQ(c.count("out q_1 sub x y"), 1u);
+  EXPECT_EQ(c.count("aW4geCBm"), 0u);  // the base64 text of the archive
+  auto method = c.method();
+  ASSERT_NE(method, nullptr);
+  EXPECT_EQ(c.world.deserialized, 1);
+  EXPECT_EQ(c.world.live_contexts, 2);
+  Floats x = {0, 1, 2, 3}, y = {1, 1, 1, 1};
+  EXPECT_OK(run(*method, {{&x, {4}}, {&y, {4}}}));
+  // first: p = x + y, q = x - y; second call with (q, p): relu(q + p), q - p
+  EXPECT_EQ(output(*method, 0), (Floats{0, 2, 4, 6}));
+  EXPECT_EQ(output(*method, 1), (Floats{-2, -2, -2, -2}));
+}
+
+TEST(Engines, ABufferBetweenOtherBackendsWithAWeightAsInput) {
+  Compiled c;
+  c.compile(settings_for("buffer"));
+  auto method = c.method();
+  ASSERT_NE(method, nullptr);
+  Floats x = {0, 0, 0, 0};
+  EXPECT_OK(run(*method, {{&x, {4}}}));
+  const Floats found = output(*method, 0);
+  const Floats expected = {0.0f, 0.7615942f, 0.9640276f, 0.9950548f};  // tanh(sin(0) + [0, 1, 2, 3])
+  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(found[i], expected[i], 1e-6);
+  EXPECT_EQ(c.world.device, 0);
+}
+
+TEST(Engines, ACacheIsTheProgramsStateAndLivesOn) {
+  Compiled c;
+  c.compile(settings_for("cache"));
+  auto method = c.method();
+  ASSERT_NE(method, nullptr);
+  Floats x = {1, 2, 3, 4};
+  for (const float before : {0.0f, 1.0f, 2.0f}) {
+    EXPECT_OK(run(*method, {{&x, {4}}}));
+    EXPECT_EQ(output(*method, 0), (Floats{1 + before, 2 * (1 + before), 3 * (1 + before), 4 * (1 + before)}));
+  }
+  ASSERT_EQ(method->info().mutable_buffers.size(), 1u);
+  EXPECT_EQ(method->info().mutable_buffers[0].name, "cache");
+  method->reset();
+  EXPECT_OK(run(*method, {{&x, {4}}}));
+  EXPECT_EQ(output(*method, 0), (Floats{1, 2, 3, 4}));
+  EXPECT_EQ(x, (Floats{1, 2, 3, 4}));
+}
+
+TEST(Engines, OldValuesThatAreReadLaterAreNotOverwritten) {
+  Compiled c;
+  c.compile(settings_for("old_cache"));
+  auto method = c.method();
+  ASSERT_NE(method, nullptr);
+  Floats x = {1, 2, 3, 4}, mine = {1, 1, 1, 1};
+  for (const float before : {0.0f, 1.0f}) {
+    EXPECT_OK(run(*method, {{&x, {4}}, {&mine, {4}}}));
+    const float y = 1 + before + before;  // (x + cache) + cache, of x = 1
+    EXPECT_EQ(output(*method, 0), (Floats{y, 2 * y, 3 * y, 4 * y}));
+    EXPECT_EQ(output(*method, 1), (Floats{2, 3, 4, 5}));
+    EXPECT_EQ(output(*method, 2), (Floats{2, 3, 4, 5}));
+    EXPECT_EQ(output(*method, 3), (Floats{2, 2, 2, 2}));
+    EXPECT_EQ(mine, (Floats{1, 1, 1, 1}));
+  }
+}
+
+TEST(Engines, TwoEnginesHaveTheirOwnDevicesAndSizesThatVary) {
+  Compiled c;
+  c.compile(settings_for("two"));
+  EXPECT_EQ(c.count("cuda:0"), 1u);
+  EXPECT_EQ(c.count("cuda:1"), 1u);
+  auto method = c.method();
+  ASSERT_NE(method, nullptr);
+  for (const int64_t batch : {1, 3, 8}) {
+    Floats x(static_cast<size_t>(4 * batch), 1);
+    EXPECT_OK(run(*method, {{&x, {batch, 4}}}));
+    EXPECT_EQ(output(*method, 0), Floats(static_cast<size_t>(4 * batch), 5));
+  }
+  Floats x(36, 1);
+  EXPECT_ERROR(run(*method, {{&x, {9, 4}}}), Code::kInvalidInput, "in 1..8,4]");
+}
+
+TEST(Engines, AnEngineInADataFileGivesTheSameBits) {
+  Compiled inside, outside;
+  inside.compile(settings_for("object"));
+  CompileSettings settings = settings_for("object");
+  settings.external_weights = true;
+  outside.compile(settings);
+  ASSERT_EQ(outside.data.size(), 1u);
+  EXPECT_EQ(outside.count("out q_1 sub x y"), 0u);
+  Floats x = {0.1f, 1.3f, 2.7f, 3.9f}, y = {1.1f, 0.7f, 0.3f, 1.9f};
+  auto a = inside.method(), b = outside.method();
+  ASSERT_TRUE(a != nullptr && b != nullptr);
+  EXPECT_OK(run(*a, {{&x, {4}}, {&y, {4}}}));
+  EXPECT_OK(run(*b, {{&x, {4}}, {&y, {4}}}));
+  for (const size_t i : {0, 1}) EXPECT_EQ(output(*a, i), output(*b, i));
+  b.reset();
+  Status missing = outside.load(false);
+  if (missing.ok()) missing = outside.program->load_method("forward").status();
+  EXPECT_EQ(missing.code(), Code::kNotFound) << missing.message();
+}
+
+TEST(Engines, SettingsAreCheckedAndTravelWithEveryEngine) {
+  const auto with = [](std::string key, std::string_view value) {
+    CompileSettings settings = settings_for("two");
+    settings.backends = {"tensorrt", "cpu"};
+    const auto bytes = std::as_bytes(std::span(value));
+    settings.specs = {{"tensorrt", {}, std::move(key), {bytes.begin(), bytes.end()}}};
+    return settings;
+  };
+  Compiled c;
+  c.compile(with("weight_streaming_budget", "8589934592"));
+  EXPECT_EQ(c.count("8589934592"), 2u);
+  Compiled pinned;
+  pinned.compile(with("target_device", "CUDA:3"));
+  EXPECT_EQ(pinned.count("CUDA:3"), 2u);
+  EXPECT_EQ(pinned.count("cuda:1"), 0u);
+  EXPECT_ERROR(export_program(with("weight_streaming_budget", "-1")).status(), Code::kInvalidInput,
+               "weight_streaming_budget is a number of bytes below 2^63, found '-1'");
+  EXPECT_ERROR(export_program(with("target_device", "gpu0")).status(), Code::kInvalidInput, "target_device is cuda:NUMBER");
+  EXPECT_ERROR(export_program(with("external_engine_data", "x")).status(), Code::kInvalidInput, "no compile spec 'external_engine_data'");
+}
+
+}  // namespace
+}  // namespace pteron::tensorrt::testing
