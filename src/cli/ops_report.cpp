@@ -28,6 +28,8 @@ constexpr compiler::FormLimit kForms[] = {
     {"complex numbers of 16 bits (`half * 2j`)", "no kernels"},
     {"`bincount` with weights of a tensor without elements", "PyTorch gives int64 there, the archive says a float"},
     {"tensors of more than 16 dims", "the file format holds 16"},
+    {"writes but of one number to a view whose elements share memory (all of an `expand`, windows of an `unfold` that meet)",
+     "what comes of them depends on their order; parts without repeated elements can be written"},
     {"inside `torch.vmap`: control flow over slices, random numbers that differ from slice to slice, views without a rule where the program writes",
      "`export.run_decompositions()` may give a plain program"},
     {"traces of other transforms of `torch.func` (`jvp`, `grad`)", "`export.run_decompositions()` gives a plain program"},
@@ -46,7 +48,7 @@ constexpr compiler::FormLimit kOfficialForms[] = {
     {"resizes but `upsample_nearest2d` and `upsample_bilinear2d`: linear or cubic ones of integers, sizes that vary, more than 64 places for a result",
      "decomposed into a sum of that many terms"},
     {"pools of three dims, adaptive pools but `adaptive_avg_pool2d`, `max_unpool`: spatial sizes that vary", "decomposed with tables of places"},
-    {"`as_strided_scatter`, also from a write through `as_strided`; `view_as_complex`", "no official kernel"},
+    {"`as_strided_scatter`, also from a write through `as_strided`, or to a part of an `expand` or `unfold`; `view_as_complex`", "no official kernel"},
 };
 
 /// Symbolic arithmetic that the importer turns into expressions, and out variants, which no export holds.
@@ -179,7 +181,7 @@ std::string unsupported_text(const ir::Catalog& catalog, const compiler::Environ
   str_append(out, "\nForms that the official kernels get wrong. They are decomposed where the operator has a decomposition for them, else refused:\n\n");
   out += "| operator | reason |\n|---|---|\n";
   for (const auto& limit : compiler::executorch_limits()) str_append(out, "| `", limit.op, "` | ", limit.reason, " |\n");
-  out += "| complex numbers | few official kernels take them |\n| 8-bit floats | the official runtime has none |\n\n";
+  out += "| complex numbers | few official kernels take them |\n| 8-bit floats, unsigned integers of 16 to 64 bits | the official runtime computes nothing in them |\n\n";
   out += executorch_trial_text(catalog, environment);
   str_append(out, "\n## Official kernels that do not run here\n\n", joined(missing_kernels(environment)), "\n");
   return out;

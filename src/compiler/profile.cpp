@@ -103,6 +103,7 @@ constexpr Limit kLimits[] = {
     {"aten::logit", is_reduced, "the official kernel takes no half or bfloat16"},
     {"aten::max_pool2d_with_indices_backward", any_form, "the official kernel adds to what stood in its result's memory"},
     {"aten::native_group_norm", is_double, "the official kernel loses digits of float64"},
+    {"aten::native_layer_norm", is_double, "the official kernel loses digits of float64"},
     {"aten::pow.Scalar", integral_result, "the official integer power goes through double"},
     {"aten::pow.Tensor_Scalar", integral_result, "the official integer power goes through double"},
     {"aten::pow.Tensor_Tensor", integral_result, "the official integer power goes through double"},
@@ -132,9 +133,12 @@ bool complex_scalar(const ir::Graph& graph, const ir::Node& node) {
   return one && complex;
 }
 
-bool has_float8(const ir::Graph& graph, const ir::Node& node) {
+/// Dtypes that next to no official kernel takes, nor any conversion to another.
+bool is_rare(DType d) { return is_float8(d) || d == DType::kUInt16 || d == DType::kUInt32 || d == DType::kUInt64; }
+
+bool has_rare_dtype(const ir::Graph& graph, const ir::Node& node) {
   bool found = false;
-  const auto look = [&](ir::ValueId& id) { found = found || (id.valid() && graph[id].kind == ir::ValueKind::kTensor && is_float8(graph[id].type.dtype)); };
+  const auto look = [&](ir::ValueId& id) { found = found || (id.valid() && graph[id].kind == ir::ValueKind::kTensor && is_rare(graph[id].type.dtype)); };
   for (ir::Arg arg : node.args) ir::for_each_value(arg, look);
   for (ir::ValueId out : node.outputs) look(out);
   return found;
@@ -165,8 +169,8 @@ void check_graph(const ir::Graph& graph, std::string* problems) {
       str_append(*problems, "\n  ", node.op->name, " at ", node.source.empty() ? str_cat("node ", node.name) : node.source, ": ", limit->reason);
     } else if (node.regions.empty() && complex_beyond(graph, node)) {
       str_append(*problems, "\n  ", node.op->name, " at ", node.source.empty() ? str_cat("node ", node.name) : node.source, ": the official kernel takes no complex numbers");
-    } else if (has_float8(graph, node)) {
-      str_append(*problems, "\n  ", node.op->name, " at ", node.source.empty() ? str_cat("node ", node.name) : node.source, ": the official runtime has no 8-bit floats");
+    } else if (has_rare_dtype(graph, node)) {
+      str_append(*problems, "\n  ", node.op->name, " at ", node.source.empty() ? str_cat("node ", node.name) : node.source, ": the official runtime computes nothing in 8-bit floats and unsigned integers of 16 to 64 bits");
     }
     for (const auto& region : node.regions) check_graph(*region, problems);
   }

@@ -7,6 +7,7 @@
 
 #include "emit/method_emitter.h"
 #include "ir/op.h"
+#include "ir/view_layout.h"
 
 namespace pteron::emit {
 
@@ -24,20 +25,6 @@ std::string_view view_of_scatter(std::string_view scatter) {
   if (scatter == "aten::select_scatter") return "aten::select.int";
   if (scatter == "aten::diagonal_scatter") return "aten::diagonal";
   return {};
-}
-
-/// No two elements share memory, as far as the strides show.
-bool is_one_to_one(const ViewLayout& layout) {
-  std::vector<size_t> dims;
-  for (size_t d = 0; d < layout.sizes.size(); ++d) {
-    if (!dim_is(layout.sizes[d], 1)) dims.push_back(d);
-  }
-  std::stable_sort(dims.begin(), dims.end(), [&](size_t a, size_t b) { return ir::bounds(layout.strides[a] - layout.strides[b]).min > 0; });
-  for (size_t i = 0; i < dims.size(); ++i) {
-    const Expr inner = i + 1 < dims.size() ? layout.sizes[dims[i + 1]] * layout.strides[dims[i + 1]] : Expr(1);
-    if (ir::bounds(layout.strides[dims[i]] - inner).min < 0) return false;
-  }
-  return true;
 }
 
 constexpr std::string_view kAnyStrides[] = {
@@ -306,7 +293,7 @@ std::optional<Placement> MethodEmitter::place_in_argument(const ir::Graph& graph
   const Placement& place = at->second;
   const TensorType& from = graph[*self].type;
   const TensorType& to = graph[node.outputs[0]].type;
-  if (from.dtype != to.dtype || from.sizes != to.sizes || !is_one_to_one(place.layout)) return std::nullopt;
+  if (from.dtype != to.dtype || from.sizes != to.sizes || !ir::is_one_to_one(place.layout)) return std::nullopt;
   if (reads_root(graph, node, place.root, 1) || !is_dead_after(graph, place.root, node.outputs[0], place.layout)) return std::nullopt;
   return place;
 }

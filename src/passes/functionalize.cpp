@@ -2,12 +2,14 @@
 // root's current value, and names that are read later are made again from it. Called after resolve; see passes.h.
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "base/str_cat.h"
+#include "ir/view_layout.h"
 #include "passes/alias_ops.h"
 #include "passes/passes.h"
 
@@ -23,6 +25,7 @@ using ir::NodeId;
 using ir::NodeView;
 using ir::TensorType;
 using ir::ValueId;
+using ir::ViewLayout;
 
 namespace {
 
@@ -254,11 +257,24 @@ class Functionalizer {
     return effect_of(step) == Effect::kWrite || view_op(*step.op).has(ir::kAlias);
   }
 
-  /// `id` now holds `value`: everything above it changes, up to the root.
-  void write(ValueId id, ValueId value) {
+  /// `id` now holds `value`: everything above it changes, up to the root. `uniform`: all its elements are equal.
+  void write(ValueId id, ValueId value, bool uniform) {
     const uint32_t next = names_[names_[id.index].root.index].version + 1;
     ValueId at = id;
     std::vector<std::pair<ValueId, ValueId>> fresh = {{at, value}};
+    const ValueId top = above_overlap(id);
+    if (top.valid() && !(uniform && names_[id.index].parent == top)) {
+      // Elements of views in between show in several places: the written ones are put where they lie, and those views are made again.
+      const std::optional<ViewLayout> place = layout_in(id, top);
+      if (!place || !(uniform || ir::is_one_to_one(*place))) {
+        return builder_.fail(Status(Code::kUnsupported, "writes to a view whose elements share memory (made by expand, unfold or as_strided): what comes of it depends "
+                                                        "on the order of the writes; write to a clone, or to a part without repeated elements"));
+      }
+      if (uniform) fresh.clear();
+      value = builder_.op("pteron::as_strided_scatter", {row_major(current_of(top)), value, place->sizes, place->strides, place->offset});
+      at = top;
+      fresh.emplace_back(at, value);
+    }
     while (names_[at.index].parent.valid()) {
       const Name name = names_[at.index];
       const Node& step = graph_[name.step];
@@ -275,9 +291,46 @@ class Functionalizer {
     for (const auto& [name, current] : fresh) set_current(name, current, next);
   }
 
+  ValueId row_major(ValueId value) {
+    return ir::is_contiguous(graph_[value].type) ? value : builder_.op("aten::clone", {value, ir::MemoryFormat::kContiguous});
+  }
+
   static bool may_overlap(const Node& step) {
     const std::string& name = view_op(*step.op).schema.name;
-    return name == "aten::unfold" || name == "aten::as_strided" || name == "aten::expand" || name == "aten::expand_as" || name == "aten::broadcast_to";
+    return name == "aten::unfold" || name == "aten::as_strided" || name == "pteron::as_strided" || name == "aten::expand" || name == "aten::expand_as" ||
+           name == "aten::broadcast_to";
+  }
+
+  /// The last ancestor, going up, of which a view shows elements in several places; invalid if there is none.
+  ValueId above_overlap(ValueId id) {
+    ValueId top;
+    for (ValueId at = id; names_[at.index].parent.valid(); at = names_[at.index].parent) {
+      const Name& name = names_[at.index];
+      if (is_identity(graph_[name.step]) || !may_overlap(graph_[name.step])) continue;
+      const std::optional<ViewLayout> layout = layout_in(at, name.parent);
+      if (!layout || !ir::is_one_to_one(*layout)) top = name.parent;
+    }
+    return top;
+  }
+
+  /// The place of a name in an ancestor that is taken as row-major. Nothing if a step has no layout, or another dtype.
+  std::optional<ViewLayout> layout_in(ValueId id, ValueId ancestor) {
+    std::vector<ValueId> chain;
+    for (ValueId at = id; at != ancestor; at = names_[at.index].parent) chain.push_back(at);
+    const TensorType& whole = graph_[ancestor].type;
+    ViewLayout layout{whole.sizes, ir::contiguous_strides_of(whole.sizes), 0};
+    for (size_t i = chain.size(); i-- > 0;) {
+      const Name& name = names_[chain[i].index];
+      const Node& step = graph_[name.step];
+      if (is_identity(step)) continue;
+      const ir::Op& op = view_op(*step.op);
+      std::vector<Arg> args = step.args;
+      args[0] = name.parent;
+      ViewLayout next;
+      if (op.def.view == nullptr || graph_[chain[i]].type.dtype != whole.dtype || !op.def.view(NodeView(graph_, op, args), layout, name.result, &next)) return std::nullopt;
+      layout = std::move(next);
+    }
+    return layout;
   }
 
   Status process(NodeId id) {
@@ -338,7 +391,7 @@ class Functionalizer {
     if (!builder_.status().ok()) return ok_status();
     if (is_out && differ(graph_[value].type, wanted)) return Status(Code::kUnsupported, str_cat(graph_[id].op->name, ": an out tensor of another shape"));
     value = fitted(value, wanted);
-    write(target, value);
+    write(target, value, is_uniform_write(graph_[id]));
     const uint32_t version = names_[names_[target.index].root.index].version;
     if (names_[target.index].seen != version) return ok_status();  // results of the node are made again like the target
     for (const ValueId out : graph_[id].outputs) set_current(out, value, version);
@@ -353,12 +406,19 @@ class Functionalizer {
     return false;
   }
 
+  static bool is_number(const Arg& arg) { return std::holds_alternative<Expr>(arg) || std::holds_alternative<std::complex<double>>(arg); }
+
+  /// One number everywhere.
+  static bool is_uniform_write(const Node& node) {
+    const std::string& name = node.op->schema.name;
+    return name == "aten::fill_" || name == "aten::zero_" || (name == "aten::copy_" && is_number(node.args[1]));
+  }
+
   /// copy_(self, src): src itself, once cast and broadcast. A Python number fills.
   ValueId copied(const std::vector<Arg>& args) {
     const auto* source = std::get_if<ValueId>(&args[1]);
     if (source != nullptr) return *source;
-    const bool number = std::holds_alternative<Expr>(args[1]) || std::holds_alternative<std::complex<double>>(args[1]);
-    if (number) return builder_.op("aten::fill.Scalar", {args[0], args[1]});
+    if (is_number(args[1])) return builder_.op("aten::fill.Scalar", {args[0], args[1]});
     return builder_.op("aten::copy", args);
   }
 

@@ -93,10 +93,23 @@ def test_gradient_of_a_pool_starts_from_zeros(tmp_path):
         equal(result, [call(x)])
 
 
-def test_floats_of_8_bits_are_refused(tmp_path):
-    call = lambda x: x.to(torch.float8_e4m3fn).to(torch.float32)
-    said = pteron("compile", exported(call, X, None, tmp_path), "-o", tmp_path / "m.pte", "--profile", "executorch", expect=4).stderr
-    assert "no 8-bit floats" in said, said
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.uint16, torch.uint32, torch.uint64])
+def test_dtypes_that_the_official_runtime_lacks(tmp_path, dtype):
+    said = pteron("compile", exported(lambda x: x.abs().to(dtype).to(torch.float32), X, None, tmp_path), "-o", tmp_path / "m.pte", "--profile", "executorch", expect=4).stderr
+    assert "8-bit floats and unsigned integers of 16 to 64 bits" in said, said
+
+
+@pytest.mark.parametrize("call", [lambda x: F.layer_norm(x, (4,)), lambda x: F.layer_norm(x, (4,), torch.arange(4.0).double(), torch.ones(4).double(), 1e-3)])
+def test_layer_norm_of_doubles_keeps_its_digits(tmp_path, call):
+    x = torch.randn(3, 4, dtype=torch.float64)
+    pteron("compile", exported(call, x, None, tmp_path), "-o", tmp_path / "m.pte", "--profile", "executorch")
+    torch.testing.assert_close(torch.as_tensor(run_official(tmp_path / "m.pte", [(x,)])[0][0]), call(x), rtol=1e-12, atol=1e-12)
+
+
+def test_sort_of_one_number(tmp_path):
+    call = lambda x: [*x.sum().sort(), *x.sum().argsort()[None]]
+    pteron("compile", exported(call, X, None, tmp_path), "-o", tmp_path / "m.pte", "--profile", "executorch")
+    equal(run_official(tmp_path / "m.pte", [(X,)])[0], call(X))
 
 
 def test_integers_beyond_2_to_the_53(tmp_path):

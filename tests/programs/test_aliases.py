@@ -2,7 +2,7 @@
 import pytest
 import torch
 
-from whole import Call, check_calls, compile_model, run
+from whole import Call, check_calls, compile_model, pteron, run
 
 torch.manual_seed(0)
 X, PAIRS = torch.randn(4, 6), torch.randn(3, 2)
@@ -119,3 +119,50 @@ def test_sizes_that_decide(fn, tmp_path):
 def test_sizes_that_do_not_show(tmp_path):
     """Writes that only their own tensor sees refuse no size."""
     check_calls(Call(nothing_shared), [(torch.randn(n, 4),) for n in (3, 1)], tmp_path, **DYNAMIC)
+
+
+def part_of(view, write):
+    """A write to a part of a view that shows elements of its base in several places."""
+    def program(x):
+        base = x.clone()
+        shown = view(base)
+        write(shown)
+        return base, shown * 1
+    return program
+
+
+REPEATED = {
+    "row of an expand, added to": part_of(lambda y: y[0].unsqueeze(0).expand(3, 6), lambda z: z[1].add_(5)),
+    "row of an expand, set": part_of(lambda y: y[0].expand(3, 6), lambda z: z[2].copy_(z[0] * 2)),
+    "piece of a row of an expand": part_of(lambda y: y[:, :1].expand(4, 3), lambda z: (z[:, 2].add_(1), z[1:3, 0].mul_(5))),
+    "inside of other views": part_of(lambda y: y[1:3].unsqueeze(1).expand(2, 3, 6), lambda z: z[:, 1, ::2].sub_(4)),
+    "broadcast tensors": part_of(lambda y: torch.broadcast_tensors(y[0], torch.zeros(2, 6))[0], lambda z: z[1].add_(1)),
+    "meshgrid": part_of(lambda y: torch.meshgrid(y[0], torch.arange(2.0), indexing="ij")[0], lambda z: z[:, 1].add_(3)),
+    "all of an expand, filled": part_of(lambda y: y[0].expand(3, 6), lambda z: z.fill_(7)),
+    "rows of an expand, zeroed": part_of(lambda y: y[0].expand(3, 6), lambda z: z[1:].zero_()),
+    "window of an unfold": part_of(lambda y: y.unfold(1, 2, 1), lambda z: z[0, 0].zero_()),
+    "windows of an unfold that do not meet": part_of(lambda y: y.unfold(1, 3, 1), lambda z: z[:, 1::3, 1:].add_(10)),
+    "row of as_strided": part_of(lambda y: y.view(-1).as_strided((2, 3), (1, 1)), lambda z: z[0].fill_(5)),
+    "rows of as_strided, one after the other": part_of(lambda y: y.view(-1).as_strided((2, 3), (1, 1)), lambda z: (z[1].add_(2), z[0].mul_(2))),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_parts_of_views_with_repeated_elements(name, tmp_path):
+    check_calls(Call(REPEATED[name]), [(X,)], tmp_path)
+
+
+MASK = torch.tensor([[True] + [False] * 5, [False, True] + [False] * 4])
+ORDERED = {
+    "masked_fill_": lambda z: z.masked_fill_(MASK, -9.0),
+    "index_put_": lambda z: z.index_put_((torch.tensor([1]),), torch.tensor(7.0)),
+    "index_fill_": lambda z: z.index_fill_(0, torch.tensor([1]), 3.0),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ORDERED)
+def test_writes_to_repeated_elements_are_refused(name, tmp_path):
+    torch.export.save(torch.export.export(Call(part_of(lambda y: y[0].expand(2, 6), ORDERED[name])), (X,)), str(tmp_path / "m.pt2"))
+    said = pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", expect=4).stderr
+    assert "writes to a view whose elements share memory" in said and not (tmp_path / "m.pte").exists(), said

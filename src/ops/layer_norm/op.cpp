@@ -114,6 +114,7 @@ Ids decompose_rms_norm(Builder& b, const NodeView& n) { return {rms_parts(b, n)[
 constexpr OpDef kTable[] = {
     {.schema = "aten::native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)",
      .infer = infer_native_layer_norm,
+     .decompose = portable_layer_norm,
      .kernel = "aten::native_layer_norm.out"},
     {.schema = "aten::layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, "
                "bool cudnn_enable=True) -> Tensor",

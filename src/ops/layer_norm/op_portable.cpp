@@ -22,4 +22,19 @@ std::vector<ValueId> portable_group_norm(Builder& b, const NodeView& n) {
   return {out, f.view(center, {batch, groups}), f.view(scale, {batch, groups})};
 }
 
+std::vector<ValueId> portable_layer_norm(Builder& b, const NodeView& n) {
+  Portable f(b);
+  const ValueId x = n.value("input");
+  if (is_reduced_float(f.dtype(x))) return {};
+  std::vector<Expr> dims;
+  for (int64_t d = -static_cast<int64_t>(n.exprs("normalized_shape").size()); d < 0; ++d) dims.emplace_back(d);
+  const auto mean = [&](ValueId v) { return b.op("aten::mean.dim", {v, dims, b.boolean(true)}); };
+  const ValueId center = mean(x), moved = f.sub(x, center);
+  const ValueId scale = f.unary("aten::rsqrt", f.add(mean(f.mul(moved, moved)), n.expr("eps")));
+  ValueId out = f.mul(moved, scale);
+  if (!n.is_none("weight")) out = f.mul(out, n.value("weight"));
+  if (!n.is_none("bias")) out = f.add(out, n.value("bias"));
+  return {out, center, scale};
+}
+
 }  // namespace pteron::ops::layer_norm

@@ -9,12 +9,15 @@ using Ids = std::vector<ValueId>;
 
 namespace {
 constexpr int64_t kMaxPairs = int64_t{1} << 24;  // compared pairs
-}
+
+/// A tensor of rank 0 is its own only element.
+Ids only_element(Portable& f, const NodeView& n) { return {f.b.op("aten::clone", {n.value("self")}), f.number(0.0, DType::kInt64)}; }
+}  // namespace
 
 Ids portable_sort(Builder& b, const NodeView& n) {
   Portable f(b);
   const ValueId self = n.value("self");
-  if (f.rank(self) == 0) return {};
+  if (f.rank(self) == 0) return only_element(f, n);
   auto dim = wrap_dim_of(n.integer("dim", -1), f.rank(self));
   if (!dim.ok()) return {};
   ValueId x = f.transpose(self, *dim, -1);
@@ -91,9 +94,6 @@ Ids middle_of_all(Builder& b, const NodeView& n, bool ignore) {
   if (!found.empty()) found.resize(1);
   return found;
 }
-
-/// A tensor of rank 0 is its own only element.
-Ids only_element(Portable& f, const NodeView& n) { return {f.b.op("aten::clone", {n.value("self")}), f.number(0.0, DType::kInt64)}; }
 
 }  // namespace
 
