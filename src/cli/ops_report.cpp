@@ -183,6 +183,10 @@ std::string unsupported_text(const ir::Catalog& catalog, const compiler::Environ
   for (const auto& limit : compiler::executorch_limits()) str_append(out, "| `", limit.op, "` | ", limit.reason, " |\n");
   out += "| complex numbers | few official kernels take them |\n| 8-bit floats, unsigned integers of 16 to 64 bits | the official runtime computes nothing in them |\n\n";
   out += executorch_trial_text(catalog, environment);
+  out += "\nWhat the official runtime does otherwise with a file that is right here:\n\n| what | how |\n|---|---|\n"
+         "| inputs that are not row-major (channels-last, strided) | it takes the bytes as they lie: give it row-major tensors; `compile` warns when the example inputs were others |\n"
+         "| NaN in `max_pool2d` | its kernel passes over NaN |\n"
+         "| buffers of `--share-state` | the loader gives all methods one arena (`executorch.runtime` does, `extension.pybindings` does not) |\n";
   str_append(out, "\n## Official kernels that do not run here\n\n", joined(missing_kernels(environment)), "\n");
   return out;
 }
