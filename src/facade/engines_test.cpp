@@ -128,6 +128,27 @@ TEST(Engines, ACacheIsTheProgramsStateAndLivesOn) {
   EXPECT_EQ(x, (Floats{1, 2, 3, 4}));
 }
 
+TEST(Engines, WhatIsPlannedIsBoundWhereItLies) {
+  Compiled c;
+  c.world.integrated = true;  // host addresses count, if they are multiples of 256
+  c.compile(settings_for("object"));
+  auto method = c.method();
+  ASSERT_NE(method, nullptr);
+  alignas(256) float x[4] = {0, 1, 2, 3};
+  alignas(256) float y[4] = {1, 1, 1, 1};
+  const int64_t sizes[] = {4};
+  EXPECT_OK(method->set_input(0, make_contiguous_view(DType::kFloat32, sizes, x)));
+  EXPECT_OK(method->set_input(1, make_contiguous_view(DType::kFloat32, sizes, y)));
+  EXPECT_OK(method->execute());
+  EXPECT_EQ(output(*method, 0), (Floats{0, 2, 4, 6}));
+  EXPECT_EQ(c.world.copies, 0);
+  alignas(256) float moved[8] = {9, 0, 1, 2, 3};  // the control: the same values four bytes further
+  EXPECT_OK(method->set_input(0, make_contiguous_view(DType::kFloat32, sizes, moved + 1)));
+  EXPECT_OK(method->execute());
+  EXPECT_EQ(output(*method, 0), (Floats{0, 2, 4, 6}));
+  EXPECT_EQ(c.world.copies, 1);
+}
+
 TEST(Engines, OldValuesThatAreReadLaterAreNotOverwritten) {
   Compiled c;
   c.compile(settings_for("old_cache"));

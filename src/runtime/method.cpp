@@ -19,6 +19,9 @@ using runtime::Value;
 
 namespace {
 
+/// Of memory that stands for the caller's: the most that any backend asks of the tensors of a call (TensorRT), so that none has to copy them.
+constexpr size_t kBoundAlignment = 256;
+
 std::string input_label(const runtime::MethodState& state, size_t index) {
   return str_cat("input ", index, " (", state.info.inputs[index].name, ")");
 }
@@ -127,7 +130,7 @@ Status bind_unplanned(InputSlot& slot, const TensorView& tensor, Tensor& target)
   }
   if (slot.lent) return Status(Code::kInvalidInput, "a tensor that the call writes must be dense and aligned");
   if (slot.converted.size() < target.capacity_bytes) {
-    PTERON_ASSIGN(slot.converted, Buffer::create(target.capacity_bytes));
+    PTERON_ASSIGN(slot.converted, Buffer::create(target.capacity_bytes, kBoundAlignment));
   }
   target.view.data = slot.converted.data();
   return copy_in(tensor, target.view);
@@ -288,7 +291,7 @@ Status place_outputs(runtime::MethodState& state) {
     }
     if (slot.own.size() < slot.bound_bytes) {
       const auto index = static_cast<size_t>(&slot - state.outputs.data());
-      PTERON_ASSIGN(slot.own, buffer_for(str_cat("method ", state.info.name, ": output ", index, " (", state.info.outputs[index].name, ")"), Buffer::create_zeroed(slot.bound_bytes)));
+      PTERON_ASSIGN(slot.own, buffer_for(str_cat("method ", state.info.name, ": output ", index, " (", state.info.outputs[index].name, ")"), Buffer::create_zeroed(slot.bound_bytes, kBoundAlignment)));
     }
     tensor.view.data = slot.own.data();
   }
