@@ -48,7 +48,8 @@ constexpr compiler::FormLimit kOfficialForms[] = {
     {"resizes but `upsample_nearest2d` and `upsample_bilinear2d`: linear or cubic ones of integers, sizes that vary, more than 64 places for a result",
      "decomposed into a sum of that many terms"},
     {"pools of three dims, adaptive pools but `adaptive_avg_pool2d`, `max_unpool`: spatial sizes that vary", "decomposed with tables of places"},
-    {"`as_strided_scatter`, also from a write through `as_strided`, or to a part of an `expand` or `unfold`; `view_as_complex`", "no official kernel"},
+    {"`as_strided_scatter`, also from a write through `as_strided`, or to a part of an `expand` or `unfold`; `view_as_complex`; `view` as a dtype of another size",
+     "no official kernel"},
 };
 
 /// Symbolic arithmetic that the importer turns into expressions, and out variants, which no export holds.

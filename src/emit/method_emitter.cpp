@@ -828,13 +828,13 @@ Status MethodEmitter::finish_plan(MethodReport* report) {
 }
 
 Status MethodEmitter::check_kernels() const {
-  std::vector<std::string> missing;
-  for (const format::OperatorSpec& op : plan_.operators) {
+  std::string missing;
+  for (size_t i = 0; i < plan_.operators.size(); ++i) {
+    const format::OperatorSpec& op = plan_.operators[i];
     const std::string name = op.overload.empty() ? op.name : str_cat(op.name, ".", op.overload);
-    if (options_.has_kernel && !options_.has_kernel(name)) missing.push_back(name);
+    if (options_.has_kernel && !options_.has_kernel(name)) str_append(missing, "\n  ", name, "  first for ", first_callers_[i]);
   }
-  if (missing.empty()) return ok_status();
-  return Status(Code::kUnsupported, str_cat("the program needs kernels that the profile lacks: ", str_list(missing)));
+  return missing.empty() ? ok_status() : Status(Code::kUnsupported, str_cat("the program needs kernels that the profile lacks:", missing));
 }
 
 Result<format::PlanSpec> MethodEmitter::run(MethodReport* report, format::MethodMeta* meta) {

@@ -249,6 +249,7 @@ class MethodEmitter {
   std::vector<Frame> frames_;                       // the same
   std::unordered_map<uint32_t, Placement> constant_places_;
   std::unordered_map<std::string, int32_t> op_indices_;
+  std::vector<std::string> first_callers_;  ///< for each of the plan's operators, what needed it first
   // Scalar caches. Constant slots are shared; run-time slots are per expression and scope.
   std::map<int64_t, int32_t> ints_;
   std::map<uint64_t, int32_t> doubles_;

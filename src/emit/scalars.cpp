@@ -76,6 +76,7 @@ int32_t MethodEmitter::op_index(std::string_view kernel) {
     op.name = std::string(kernel.substr(0, dot));
     if (dot != std::string_view::npos) op.overload = std::string(kernel.substr(dot + 1));
     plan_.operators.push_back(std::move(op));
+    first_callers_.push_back(current_);
   }
   return at->second;
 }

@@ -22,6 +22,7 @@ REFUSED = {
     "aten::max_pool3d_with_indices": (lambda x: F.max_pool3d(x, 2), torch.randn(1, 2, 5, 4, 4), 2),
     "pteron::as_strided_scatter": (lambda x: torch.as_strided_scatter(x, torch.ones(2, 2), (2, 2), (4, 1), 1), X, None),
     "aten::view_as_complex_copy": (lambda x: torch.view_as_real(torch.view_as_complex(x) * torch.view_as_complex(x)), torch.randn(3, 2), None),
+    "aten::view_copy.dtype": (lambda x: x.view(torch.uint8), X, None),
     "aten::bincount": (lambda x: torch.bincount(x[0], minlength=12), WHOLE, None),
 }
 
@@ -42,6 +43,11 @@ def test_refused_by_name(tmp_path, name):
     listed = (ROOT / "docs" / "unsupported.md").read_text().partition("## With `--profile executorch`")[2]
     word = name.partition("::")[2].partition(".")[0].removesuffix("_copy").removesuffix("_with_indices")
     assert word in listed or word.startswith("upsample_") and "resizes" in listed or word == "max_pool3d" and "pools of three dims" in listed, word
+
+
+def test_a_kernel_missed_late_is_named_with_its_node(tmp_path):
+    said = pteron("compile", exported(lambda x: x.view(torch.uint8), X, None, tmp_path), "-o", tmp_path / "m.pte", "--profile", "executorch", expect=4).stderr
+    assert "first for node view" in said and "test_refusals.py:" in said, said
 
 
 COMPLEX = {
