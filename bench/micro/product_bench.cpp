@@ -1,16 +1,21 @@
-// Rates of the CPU engine's products against the processor's multiply-add peak, taken in turns in one process: `product_bench [THREADS]`. Each
-// product runs with weights that are near, and with weights that come from memory, as in a model.
+// Rates of the CPU engine's products and convolutions against the processor's multiply-add peak, taken in turns in one process: `product_bench
+// [THREADS]`. Each runs with weights that are near, and with weights that come from memory, as in a model. Convolutions are channels-last and counted
+// as direct ones.
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <memory>
 #include <numeric>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "backends/cpu/runtime/kernels.h"
 #include "backends/cpu/runtime/product.h"
+#include "backends/cpu/runtime/test_args.h"
 #include "backends/cpu/runtime/tile.h"
 
 namespace pteron::cpu {
@@ -23,10 +28,22 @@ struct Shape {
   int64_t rows, depth, columns;
 };
 constexpr Shape kShapes[] = {
-    {"square 512", 512, 512, 512},          {"square 1024", 1024, 1024, 1024},       {"BERT 768 to 768", 128, 768, 768},     {"BERT 768 to 3072", 128, 768, 3072},
+    {"square 512", 512, 512, 512},          {"square 1024", 1024, 1024, 1024},       {"square 2048", 2048, 2048, 2048},
+    {"BERT 768 to 768", 128, 768, 768},     {"BERT 768 to 3072", 128, 768, 3072},
     {"BERT 3072 to 768", 128, 3072, 768},   {"ViT 768 to 3072", 197, 768, 3072},     {"1x1 at 56, 64 to 256", 3136, 64, 256}, {"1x1 at 56, 256 to 64", 3136, 256, 64},
     {"1x1 at 28, 512 to 128", 784, 512, 128}, {"1x1 at 14, 256 to 1024", 196, 256, 1024}, {"1x1 at 7, 512 to 2048", 49, 512, 2048}, {"1x1 at 7, 2048 to 512", 49, 2048, 512},
     {"1x1 at 56, 24 to 144", 3136, 24, 144}, {"one row 576 to 1024", 1, 576, 1024},   {"one row 1024 to 1000", 1, 1024, 1000},   {"one row 4096 to 4096", 1, 4096, 4096},   {"one row 256 to 1024", 1, 256, 1024},   {"one row 64 to 128", 1, 64, 128},
+};
+
+struct Conv {
+  const char* what;
+  int64_t size, channels, columns, kernel, stride;
+};
+constexpr Conv kConvs[] = {
+    {"7x7/2 at 224, 3 to 64", 224, 3, 64, 7, 2},  {"3x3 at 56, 64", 56, 64, 64, 3, 1},       {"3x3 at 28, 128", 28, 128, 128, 3, 1},
+    {"3x3 at 14, 256", 14, 256, 256, 3, 1},       {"3x3 at 7, 512", 7, 512, 512, 3, 1},      {"3x3/2 at 28, 256", 28, 256, 256, 3, 2},
+    {"3x3 at 28, 512", 28, 512, 512, 3, 1},       {"3x3/2 at 56, 512", 56, 512, 512, 3, 2},  {"1x1 at 28, 512", 28, 512, 512, 1, 1},
+    {"1x1/2 at 28, 512 to 1024", 28, 512, 1024, 1, 2},
 };
 
 /// Shortest time of a call in seconds, over at least 0.2 s.
@@ -72,6 +89,54 @@ double peak() {
   return 2.0 * 1000 * 64 * tiles.rows * tiles.columns / seconds * 1e-9;
 }
 
+void show(const char* what, double gflop, double near, double far, double top) {
+  std::printf("%-26s %10.1f %10.1f %7.0f%% %10.1f %7.0f%%\n", what, near * 1e6, gflop / near, 100 * gflop / near / top, gflop / far, 100 * gflop / far / top);
+  std::fflush(stdout);
+}
+
+Status run_conv(const Conv& c, ThreadPool& pool) {
+  const int64_t padding = c.kernel / 2, size = (c.size + 2 * padding - c.kernel) / c.stride + 1;
+  const int64_t weights = c.columns * c.channels * c.kernel * c.kernel;
+  const auto last = [](int64_t channels, int64_t wide) { return std::vector<int64_t>{channels * wide * wide, 1, wide * channels, channels}; };
+  std::vector<float> x(static_cast<size_t>(c.channels * c.size * c.size), 0.25f), w(static_cast<size_t>(weights), 0.5f), y(static_cast<size_t>(c.columns * size * size));
+  Args args;
+  args.floats({1, c.channels, c.size, c.size}, x, c.channels == 3 ? std::vector<int64_t>{} : last(c.channels, c.size));
+  args.floats({c.columns, c.channels, c.kernel, c.kernel}, w).read_only = true;
+  args.none();
+  args.none();
+  args.ints({c.stride, c.stride});
+  args.ints({padding, padding});
+  args.ints({1, 1});
+  args.integer(1);
+  args.text("none");
+  args.number(0);
+  args.number(0);
+  args.floats({1, c.columns, size, size}, y, last(c.columns, size));
+  const runtime::Kernel& kernel = conv_kernels()[0];
+  PTERON_ASSIGN(Buffer scratch, Buffer::create(kernel.workspace(args.values())));
+  // Every cache packs the weights anew.
+  std::deque<runtime::StateCache> caches;
+  std::vector<std::shared_ptr<const runtime::KernelState>> copies;
+  for (int64_t i = 0; i < std::clamp<int64_t>(kFarBytes / (weights * 4), 1, kMaxCopies / 8); ++i) {
+    PTERON_ASSIGN(auto state, kernel.prepare({&pool, &caches.emplace_back()}, args.values()));
+    copies.push_back(std::move(state));
+  }
+  const double top = peak() * pool.thread_count(), gflop = 2e-9 * static_cast<double>(size * size * weights);
+  Status status;
+  runtime::KernelContext context;
+  context.pool = &pool;
+  context.scratch = scratch.span();
+  const auto call = [&](const std::shared_ptr<const runtime::KernelState>& state) {
+    context.state = state.get();
+    Status one = kernel.fn(context, args.values());
+    if (!one.ok()) status = std::move(one);
+  };
+  const double near = best_seconds([&] { call(copies[0]); });
+  const double far = best_seconds([&] { for (const auto& copy : copies) call(copy); }) / static_cast<double>(copies.size());
+  show(c.what, gflop, near, far, top);
+  return status;
+}
+
 int run(int threads) {
   const auto pool = make_thread_pool(threads);
   runtime::StateCache cache;
@@ -106,7 +171,13 @@ int run(int threads) {
                          }
                        }) /
                        static_cast<double>(copies.size());
-    std::printf("%-26s %10.1f %10.1f %7.0f%% %10.1f %7.0f%%\n", s.what, near * 1e6, flops / near, 100 * flops / near / top, flops / far, 100 * flops / far / top);
+    show(s.what, flops, near, far, top);
+  }
+  for (const Conv& c : kConvs) {
+    const Status status = run_conv(c, *pool);
+    if (status.ok()) continue;
+    std::fprintf(stderr, "%s: %s\n", c.what, std::string(status.message()).c_str());
+    return 1;
   }
   return 0;
 }

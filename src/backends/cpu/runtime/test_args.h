@@ -1,4 +1,4 @@
-// Calls of single kernels, for the tests of this room.
+// Calls of single kernels, for the tests and benchmarks of this room.
 #pragma once
 
 #include <cstdint>
@@ -51,6 +51,9 @@ class Args {
     open_ = nullptr;
   }
 
+  /// What a kernel gets; borrowed.
+  std::span<Value* const> values() const { return args_; }
+
   Status run(const Kernel& kernel, int threads = 1) {
     const std::unique_ptr<ThreadPool> pool = make_thread_pool(threads);
     return run(kernel, *pool, cache_);
@@ -71,7 +74,7 @@ class Args {
 
  private:
   Value& add(Tag tag) {
-    Value& v = values_.emplace_back();
+    Value& v = owned_.emplace_back();
     v.tag = tag;
     if (open_ != nullptr) {
       lists_.back().push_back(&v);
@@ -90,7 +93,7 @@ class Args {
       for (size_t d = 0; d < sizes.size(); ++d) t.dim_order[d] = static_cast<uint8_t>(d);
     }
   }
-  std::deque<Value> values_;
+  std::deque<Value> owned_;
   std::deque<std::vector<Value*>> lists_;
   std::vector<Value*> args_;
   Value* open_ = nullptr;
