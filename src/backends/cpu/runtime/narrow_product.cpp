@@ -128,8 +128,16 @@ inline void copy_bytes(const std::byte* from, int64_t count, __m256i flip, std::
     move_half(0);
     return move_half(count - 16);
   }
-  const auto bits = static_cast<std::byte>(_mm256_extract_epi8(flip, 0));
-  for (int64_t i = 0; i < count; ++i) to[i] = from[i] ^ bits;
+  const auto move_word = [&]<typename T>(T word, int64_t at) {
+    std::memcpy(&word, from + at, sizeof word);
+    word ^= static_cast<T>(_mm256_extract_epi64(flip, 0));
+    std::memcpy(to + at, &word, sizeof word);
+  };
+  if (count >= 8) {
+    move_word(uint64_t{}, 0);
+    return move_word(uint64_t{}, count - 8);
+  }
+  for (int64_t i = 0; i < count; ++i) move_word(uint8_t{}, i);
 }
 
 /// Zeros in [begin, end) of a row, both multiples of 8 bytes.
