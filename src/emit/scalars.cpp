@@ -1,9 +1,11 @@
 // Scalar values of a method: constants, lists, and expressions over sizes as prim instructions.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
 #include "base/str_cat.h"
 #include "emit/method_emitter.h"
+#include "ir/scalar_kernels.h"
 
 namespace pteron::emit {
 
@@ -135,28 +137,6 @@ void MethodEmitter::define_symbols(const ir::TensorType& type, int32_t tensor) {
   }
 }
 
-namespace {
-
-struct PrimName {
-  ExprOp op;
-  std::string_view name;
-  size_t arity;  // of the instruction; n-ary expressions become chains
-};
-
-constexpr PrimName kPrims[] = {
-    {ExprOp::kAdd, "executorch_prim::add.Scalar", 2},       {ExprOp::kMul, "executorch_prim::mul.Scalar", 2},
-    {ExprOp::kFloorDiv, "executorch_prim::floordiv.Scalar", 2}, {ExprOp::kMod, "executorch_prim::mod.Scalar", 2},
-    {ExprOp::kTrueDiv, "executorch_prim::truediv.Scalar", 2},   {ExprOp::kMax, "executorch_prim::sym_max.Scalar", 2},
-    {ExprOp::kMin, "executorch_prim::sym_min.Scalar", 2},   {ExprOp::kToFloat, "executorch_prim::sym_float.Scalar", 1},
-    {ExprOp::kTrunc, "executorch_prim::trunc.Scalar", 1},   
-    {ExprOp::kCeil, "executorch_prim::ceil.Scalar", 1},     {ExprOp::kRound, "executorch_prim::round.Scalar", 1},
-    {ExprOp::kEq, "executorch_prim::eq.Scalar", 2},         {ExprOp::kLt, "executorch_prim::lt.Scalar", 2},
-    {ExprOp::kLe, "executorch_prim::le.Scalar", 2},         {ExprOp::kNot, "executorch_prim::sym_not.Scalar", 1},
-    {ExprOp::kIte, "executorch_prim::sym_ite.Scalar", 3},
-};
-
-}  // namespace
-
 Result<int32_t> MethodEmitter::expr_value(Expr e) {
   if (e.is_const()) return int_value(e.value());
   const ir::ExprNode& node = *e.node();
@@ -198,11 +178,9 @@ Result<int32_t> MethodEmitter::expr_value(Expr e) {
       PTERON_ASSIGN(slot, prim("executorch_prim::sym_ite.Scalar", choice, false));
     }
   } else {
-    const PrimName* row = nullptr;
-    for (const PrimName& candidate : kPrims) {
-      if (candidate.op == node.op) row = &candidate;
-    }
-    if (row == nullptr) {
+    const ir::ScalarKernel kernel = ir::scalar_kernel(node);
+    const std::span<const std::string_view> callable = helper_kernels(options_.profile);
+    if (std::find(callable.begin(), callable.end(), kernel.name) == callable.end()) {
       return Status(Code::kUnsupported, str_cat(current_, ": shape arithmetic ", ir::to_text(e), " has no run-time instruction"));
     }
     std::vector<int32_t> args;
@@ -210,12 +188,12 @@ Result<int32_t> MethodEmitter::expr_value(Expr e) {
       PTERON_ASSIGN(const int32_t value, expr_value(a));
       args.push_back(value);
     }
-    if (row->arity != 2) {
-      PTERON_ASSIGN(slot, prim(row->name, args, empty_slot(node.type)));
+    if (kernel.arity != 2) {
+      PTERON_ASSIGN(slot, prim(kernel.name, args, empty_slot(node.type)));
     } else {
       slot = args[0];
       for (size_t i = 1; i < args.size(); ++i) {
-        PTERON_ASSIGN(slot, prim(row->name, {slot, args[i]}, empty_slot(node.type)));
+        PTERON_ASSIGN(slot, prim(kernel.name, {slot, args[i]}, empty_slot(node.type)));
       }
     }
   }

@@ -5,6 +5,7 @@
 #include "base/str_cat.h"
 #include "ir/builder.h"
 #include "ir/engine.h"
+#include "ir/scalar_kernels.h"
 #include "passes/alias_ops.h"
 #include "passes/passes.h"
 #include "passes/probe_dtypes.h"
@@ -48,6 +49,9 @@ std::string problem_of(Graph& graph, const Node& node, const HasKernel& has_kern
   if (op.name.starts_with("torch._functorch.")) return "part of a torch.func transform; export.run_decompositions() makes plain operators of it";
   if (!op.known && op.functional == nullptr) return "unknown operator";
   if (op.functional != nullptr) return "writes in place";
+  if (const ir::ExprNode* scalar = ir::scalar_without_kernel(node, has_kernel)) {
+    return str_cat("shape arithmetic ", ir::to_text(ir::Expr(scalar)), " has no instruction in this profile");
+  }
   if (op.is_view() || op.has(ir::kAlias)) return {};
   if (op.has(ir::kRegion)) return has_kernel(op.name) ? std::string() : "control flow";
   if (!allow_random && draws_random(graph, node)) return std::string(kRandomWhy);

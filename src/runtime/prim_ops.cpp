@@ -97,6 +97,51 @@ Status true_divide(KernelContext&, Value& a, Value& b, Value& out) {
   return ok_status();
 }
 
+Status domain_error() { return Status(Code::kInternal, "the arguments lie outside the function's domain"); }
+
+/// Python's **, but for whole numbers with a negative exponent: programs say those in floats.
+Status power(KernelContext&, Value& a, Value& b, Value& out) {
+  if (!is_number(a) || !is_number(b)) return not_numbers();
+  if (!is_whole(a) || !is_whole(b)) {
+    const double x = as_double(a), y = as_double(b);
+    if (x == 0 && y < 0) return zero_division();
+    const double result = std::pow(x, y);
+    if (std::isnan(result) && !std::isnan(x) && !std::isnan(y)) return domain_error();
+    if (std::isinf(result) && std::isfinite(x) && std::isfinite(y)) return Status(Code::kInternal, "the result is too large for a float");
+    set_double(out, result);
+    return ok_status();
+  }
+  int64_t base = a.integer, result = 1;
+  if (b.integer < 0) return domain_error();
+  for (uint64_t left = static_cast<uint64_t>(b.integer); left != 0; left >>= 1) {  // by squaring
+    if ((left & 1) != 0 && !checked_mul(result, base, &result)) return overflow();
+    if (left > 1 && !checked_mul(base, base, &base)) return overflow();
+  }
+  set_int(out, result);
+  return ok_status();
+}
+
+/// A function of Python's math module.
+template <double (*function)(double)>
+Status float_function(KernelContext&, Value& a, Value& out) {
+  if (!is_number(a)) return not_numbers();
+  const double x = as_double(a), result = function(x);
+  if (!std::isfinite(result) && std::isfinite(x)) return domain_error();
+  set_double(out, result);
+  return ok_status();
+}
+
+enum class Bits { kAnd, kOr, kXor };
+
+template <Bits op>
+Status bitwise(KernelContext&, Value& a, Value& b, Value& out) {
+  if (!is_whole(a) || !is_whole(b)) return not_numbers();
+  if constexpr (op == Bits::kAnd) set_int(out, a.integer & b.integer);
+  if constexpr (op == Bits::kOr) set_int(out, a.integer | b.integer);
+  if constexpr (op == Bits::kXor) set_int(out, a.integer ^ b.integer);
+  return ok_status();
+}
+
 enum class Relation { kEq, kGt, kLt, kGe, kLe };
 
 template <Relation op, typename T>
@@ -328,6 +373,23 @@ constexpr Kernel kRows[] = {
     {"executorch_prim::sym_not.Scalar", PTERON_KERNEL(logical_not)},
     {"executorch_prim::truediv.Scalar", PTERON_KERNEL(true_divide)},
     {"executorch_prim::trunc.Scalar", PTERON_KERNEL(to_integer<Rounding::kTrunc>)},
+    {"pteron::acos.Scalar", PTERON_KERNEL(float_function<std::acos>)},
+    {"pteron::asin.Scalar", PTERON_KERNEL(float_function<std::asin>)},
+    {"pteron::atan.Scalar", PTERON_KERNEL(float_function<std::atan>)},
+    {"pteron::bitwise_and.Scalar", PTERON_KERNEL(bitwise<Bits::kAnd>)},
+    {"pteron::bitwise_or.Scalar", PTERON_KERNEL(bitwise<Bits::kOr>)},
+    {"pteron::bitwise_xor.Scalar", PTERON_KERNEL(bitwise<Bits::kXor>)},
+    {"pteron::cos.Scalar", PTERON_KERNEL(float_function<std::cos>)},
+    {"pteron::cosh.Scalar", PTERON_KERNEL(float_function<std::cosh>)},
+    {"pteron::exp.Scalar", PTERON_KERNEL(float_function<std::exp>)},
+    {"pteron::log.Scalar", PTERON_KERNEL(float_function<std::log>)},
+    {"pteron::log2.Scalar", PTERON_KERNEL(float_function<std::log2>)},
+    {"pteron::pow.Scalar", PTERON_KERNEL(power)},
+    {"pteron::sin.Scalar", PTERON_KERNEL(float_function<std::sin>)},
+    {"pteron::sinh.Scalar", PTERON_KERNEL(float_function<std::sinh>)},
+    {"pteron::sqrt.Scalar", PTERON_KERNEL(float_function<std::sqrt>)},
+    {"pteron::tan.Scalar", PTERON_KERNEL(float_function<std::tan>)},
+    {"pteron::tanh.Scalar", PTERON_KERNEL(float_function<std::tanh>)},
     {"pteron::view_strided.out", PTERON_KERNEL(view_strided)},
 };
 

@@ -59,8 +59,8 @@ std::string text(const Value& v) {
   }
 }
 
-TEST(PrimOps, AllTwentyEight) {
-  EXPECT_EQ(prim_kernels().rows().size(), 29u);  // and view_strided
+TEST(PrimOps, AllOfExecutorchAndOurs) {
+  EXPECT_EQ(prim_kernels().rows().size(), 28u + 18u);  // ours: view_strided and what executorch_prim lacks
 }
 
 TEST(PrimOps, PythonArithmetic) {
@@ -100,6 +100,18 @@ TEST(PrimOps, PythonArithmetic) {
       {"executorch_prim::round.Scalar", {number(3.5)}, "4"},
       {"executorch_prim::sym_ite.Scalar", {boolean(true), number(int64_t{1}), number(2.0)}, "1"},
       {"executorch_prim::sym_ite.Scalar", {boolean(false), number(int64_t{1}), number(2.0)}, "f2.000000"},
+      {"pteron::pow.Scalar", {number(6.0), number(0.5)}, "f2.449490"},
+      {"pteron::pow.Scalar", {number(int64_t{4}), number(-0.5)}, "f0.500000"},
+      {"pteron::pow.Scalar", {number(int64_t{-3}), number(int64_t{5})}, "-243"},
+      {"pteron::pow.Scalar", {number(int64_t{0}), number(int64_t{0})}, "1"},
+      {"pteron::pow.Scalar", {number(int64_t{-1}), number(std::numeric_limits<int64_t>::max())}, "-1"},
+      {"pteron::pow.Scalar", {number(int64_t{-2}), number(int64_t{63})}, "-9223372036854775808"},
+      {"pteron::sqrt.Scalar", {number(int64_t{9})}, "f3.000000"},
+      {"pteron::log2.Scalar", {number(int64_t{8})}, "f3.000000"},
+      {"pteron::atan.Scalar", {number(1.0)}, "f0.785398"},
+      {"pteron::bitwise_and.Scalar", {number(int64_t{-2}), number(int64_t{7})}, "6"},
+      {"pteron::bitwise_or.Scalar", {number(int64_t{6}), number(int64_t{1})}, "7"},
+      {"pteron::bitwise_xor.Scalar", {number(int64_t{6}), number(int64_t{3})}, "5"},
   };
   for (const Row& row : rows) EXPECT_EQ(text(call(row.name, row.args)), row.expected) << row.name;
 }
@@ -121,6 +133,14 @@ TEST(PrimOps, RefuseWhatHasNoAnswer) {
   EXPECT_EQ(code("executorch_prim::sym_int.Scalar", {number(std::nan(""))}), Code::kInternal);
   EXPECT_EQ(code("executorch_prim::ceil.Scalar", {number(1e300)}), Code::kInternal);
   EXPECT_EQ(code("executorch_prim::add.Scalar", {Value(), number(1.0)}), Code::kInvalidFile);
+  EXPECT_EQ(code("pteron::pow.Scalar", {number(int64_t{2}), number(int64_t{63})}), Code::kInternal);
+  EXPECT_EQ(code("pteron::pow.Scalar", {number(int64_t{2}), number(int64_t{-1})}), Code::kInternal);
+  EXPECT_EQ(code("pteron::pow.Scalar", {number(-2.0), number(0.5)}), Code::kInternal);
+  EXPECT_EQ(code("pteron::pow.Scalar", {number(0.0), number(-0.5)}), Code::kInternal);
+  EXPECT_EQ(code("pteron::pow.Scalar", {number(1e300), number(2.0)}), Code::kInternal);
+  EXPECT_EQ(code("pteron::sqrt.Scalar", {number(int64_t{-1})}), Code::kInternal);
+  EXPECT_EQ(code("pteron::log.Scalar", {number(int64_t{0})}), Code::kInternal);
+  EXPECT_EQ(code("pteron::bitwise_or.Scalar", {number(1.0), number(int64_t{1})}), Code::kInvalidFile);
 }
 
 Value tensor(std::vector<float>& data, std::vector<int64_t> sizes, std::vector<int64_t> bound = {}) {

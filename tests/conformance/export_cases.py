@@ -187,6 +187,13 @@ def _sym_ite(x):
     return x * n, torch.full((2,), 1) + n, x.sum(0) / torch.sym_ite(x.shape[0] == 5, 2.0, 0.5)
 
 
+@function("powers_and_roots_of_sizes", lambda: [(torch.randn(n, 3),) for n in (6, 2, 7, 9)], dynamic_shapes=(({0: torch.export.Dim("n", min=2, max=9)},),))
+def _powers_of_sizes(x):
+    n = x.shape[0]
+    scaled = torch.softmax(x @ x.T / n**0.5, -1)
+    return x / n**0.5, x * torch.sym_sqrt(n), scaled @ x, x * n**-1.5, torch.full((2,), 1.0) + float(n)**0.25
+
+
 @function("sym_ite_of_data", lambda: [(torch.tensor(v), torch.randn(3)) for v in (True, False)])
 def _sym_ite_data(flag, x):
     return x * torch.sym_ite(flag.item(), 3, -2), x + torch.sym_ite(torch.sym_not(flag.item()), 1, 0)
