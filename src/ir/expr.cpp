@@ -488,7 +488,9 @@ int64_t saturating_floor_div(int64_t a, int64_t b) {
   return pteron::floor_div(a, b);
 }
 
+/// A divisor is never zero, so one from 0 on is at least 1.
 Range div_ranges(Range a, Range b) {
+  if (b.min == 0 && b.max > 0) b.min = 1;
   if (b.min <= 0) return {};
   const int64_t corners[] = {saturating_floor_div(a.min, b.min), saturating_floor_div(a.min, b.max), saturating_floor_div(a.max, b.min),
                              saturating_floor_div(a.max, b.max)};
@@ -511,6 +513,12 @@ FloatRange float_bounds(Expr e) {
   if (n.op == ExprOp::kSqrt) {
     const FloatRange r = float_bounds(n.args[0]);
     return {std::sqrt(std::max(r.min, 0.0)), std::sqrt(std::max(r.max, 0.0))};
+  }
+  if (n.op == ExprOp::kPow) {  // monotone in both arguments, so the ends lie at corners
+    const FloatRange a = float_bounds(n.args[0]), b = float_bounds(n.args[1]);
+    if (!(a.min > 0) || std::isinf(b.min) || std::isinf(b.max)) return {};
+    const double corners[] = {std::pow(a.min, b.min), std::pow(a.min, b.max), std::pow(a.max, b.min), std::pow(a.max, b.max)};
+    return {*std::min_element(corners, corners + 4), *std::max_element(corners, corners + 4)};
   }
   if (n.op == ExprOp::kAdd || n.op == ExprOp::kMul || n.op == ExprOp::kTrueDiv) {
     FloatRange total = float_bounds(n.args[0]);
@@ -566,9 +574,21 @@ Range bounds(Expr e) {
       for (const Expr& a : n.args) total = mul_ranges(total, bounds(a));
       return total;
     }
-    case ExprOp::kFloorDiv: return div_ranges(bounds(n.args[0]), bounds(n.args[1]));
+    case ExprOp::kFloorDiv: {
+      const Range a = bounds(n.args[0]);
+      Range quotient = div_ranges(a, bounds(n.args[1]));
+      // a // (a // c) with a // c = q >= 1: a < c * (q + 1), so a / q < c * (1 + 1 / q) <= 2 * c.
+      const Expr divisor = n.args[1];
+      if (a.min >= 0 && is_int_node(divisor, ExprOp::kFloorDiv) && divisor.node()->args[0] == n.args[0]) {
+        const Range c = bounds(divisor.node()->args[1]);
+        if (c.min >= 1 && c.max < Range::kMax / 2) quotient.max = std::min(quotient.max, 2 * c.max - 1);
+      }
+      return quotient;
+    }
     case ExprOp::kMod: {
-      const Range a = bounds(n.args[0]), b = bounds(n.args[1]);
+      const Range a = bounds(n.args[0]);
+      Range b = bounds(n.args[1]);
+      if (b.min == 0 && b.max > 0) b.min = 1;
       if (b.min <= 0) return {};
       const int64_t top = b.max == Range::kMax ? Range::kMax : b.max - 1;
       return {0, a.min >= 0 ? std::min(a.max, top) : top};

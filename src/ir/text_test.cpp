@@ -179,6 +179,21 @@ TEST(Text, ExpressionsReadBackCanonically) {
       "  return -7+s0, ite(s0<s1,s0,1), trunc(0.5*float(s0)), and(s0==3,not(s1<=s0)), sqrt(float(s1)), s0/s1, pow(2,s0), cos(f), bitand(s0,1)\n}\n");
 }
 
+TEST(Text, BoundsOfQuotientsOfSizes) {
+  const Catalog catalog = make_catalog();
+  Program program;
+  ASSERT_TRUE(parse("symbol a: int in [1,32]\nsymbol b: int in [0,8]\nsymbol n: int in [2,9]\ngraph(x: f32[a,b,n]) {\n"
+                    "  return a//b, a//(a//4), (a+(-1*a)%4)//((a+(-1*a)%4)//4), a%b, trunc(pow(float(n),0.5)), trunc(pow(float(n),-1.0))\n}", catalog, program).ok());
+  const Graph& graph = program.methods[0]->graph;
+  const Range expected[] = {{0, 32}, {0, 7}, {0, 7}, {0, 7}, {1, 3}, {0, 1}};
+  ASSERT_EQ(graph.outputs.size(), std::size(expected));
+  for (size_t i = 0; i < std::size(expected); ++i) {
+    const Range found = bounds(std::get<Expr>(graph.outputs[i]));
+    EXPECT_EQ(found.min, expected[i].min) << i;
+    EXPECT_EQ(found.max, expected[i].max) << i;
+  }
+}
+
 TEST(Verify, AcceptsGoodGraphs) {
   EXPECT_EQ(verify_error("graph(x: f32[2]) { y = aten::relu(x) return y }", Dialect::kProfile), "no error");
   EXPECT_EQ(verify_error("graph(x: f32[2]) { y: f32[2] = mylib::foo(x) return y }", Dialect::kFunctional), "no error");
