@@ -215,7 +215,7 @@ class ProgramVerifier {
       Status status = check_chain(*plan_->chains()->Get(i));
       if (!status.ok()) return std::move(status).with_context(str_cat("chain ", i));
     }
-    return ok_status();
+    return check_loops();
   }
 
   Status check_arenas() {
@@ -405,6 +405,55 @@ class ProgramVerifier {
     return ok_status();
   }
 
+  /// Refuses loops that nothing ends: a jump back, or to itself, on a false that no instruction writes, over instructions of which none jumps out.
+  /// Requires: checked chains.
+  Status check_loops() {
+    std::vector<bool> fixed = false_bools();
+    uint64_t steps = 0;  // files made to cost time have more jumps than those of a writer: past this many steps, their loops are taken as they are
+    for (uint32_t c = 0; c < count_of(plan_->chains()); ++c) {
+      const auto* code = plan_->chains()->Get(c)->instructions();
+      for (uint32_t i = 0; i < count_of(code); ++i) {
+        const auto* jump = code->Get(i)->instr_args_as_JumpFalseCall();
+        if (jump == nullptr || static_cast<uint32_t>(jump->destination_instruction()) > i || !fixed[static_cast<size_t>(jump->cond_value_index())]) continue;
+        const auto begin = static_cast<uint32_t>(jump->destination_instruction());
+        bool leaves = false;
+        for (uint32_t k = begin; k < i && !leaves && steps < kMaxLoopSteps; ++k, ++steps) {
+          const auto* other = code->Get(k)->instr_args_as_JumpFalseCall();
+          if (other == nullptr) continue;
+          const auto target = static_cast<uint32_t>(other->destination_instruction());
+          leaves = target < begin || target > i;
+        }
+        if (leaves || steps >= kMaxLoopSteps) continue;
+        return Status::invalid_file(str_cat("chain ", c, ": instruction ", i, " jumps back to instruction ", begin,
+                                            " on a condition that is always false, and nothing in between leaves this endless loop"));
+      }
+    }
+    return ok_status();
+  }
+
+  /// Which values are bools that are false and stay so: no input, no argument of a call (it may write there), no target of a move.
+  std::vector<bool> false_bools() const {
+    std::vector<bool> fixed(value_count_);
+    for (uint32_t i = 0; i < value_count_; ++i) {
+      const auto* value = plan_->values()->Get(i)->val_as_Bool();
+      fixed[i] = value != nullptr && !value->bool_val();
+    }
+    const auto varies = [&](const auto* indices) {
+      for (const auto index : items_of(indices)) fixed[static_cast<size_t>(index)] = false;
+    };
+    varies(plan_->inputs());
+    for (uint32_t c = 0; c < count_of(plan_->chains()); ++c) {
+      const auto* code = plan_->chains()->Get(c)->instructions();
+      for (uint32_t i = 0; i < count_of(code); ++i) {
+        const pte::Instruction& instruction = *code->Get(i);
+        if (const auto* call = instruction.instr_args_as_KernelCall()) varies(call->args());
+        if (const auto* call = instruction.instr_args_as_DelegateCall()) varies(call->args());
+        if (const auto* move = instruction.instr_args_as_MoveCall()) fixed[static_cast<size_t>(move->move_to())] = false;
+      }
+    }
+    return fixed;
+  }
+
   Status check_instruction(const pte::Instruction& instruction) {
     if (instruction.instr_args_type() != pte::InstructionArguments::NONE && instruction.instr_args() == nullptr) {
       return Status::invalid_file("an instruction without content");
@@ -446,6 +495,8 @@ class ProgramVerifier {
     return Status::invalid_file(index_text("jump destination: instruction", jump.destination_instruction(), instruction_count_));
   }
 
+  /// Instructions that check_loops looks at.
+  static constexpr uint64_t kMaxLoopSteps = 10'000'000;
   /// Names are compared pairwise below this.
   static constexpr uint32_t kMaxNamedPlans = 4096;
 

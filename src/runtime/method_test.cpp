@@ -6,6 +6,7 @@
 #include <cstring>
 #include <thread>
 
+#include "format/program_view.h"
 #include "runtime/test_program.h"
 
 namespace pteron::runtime::testing {
@@ -330,14 +331,34 @@ TEST(Method, JumpsAndMoves) {
 
 TEST(Method, EndlessLoopsEnd) {
   PlanBuilder b;
-  const int32_t never = b.value(false);
+  const int32_t zero = b.value(int64_t{0}), never = b.value(false);
   b.plan.outputs = {never};
-  b.plan.instructions = {format::JumpFalseCall{never, 0}};
+  b.call("executorch_prim::lt", "Scalar", {zero, zero, never});
+  b.plan.instructions.push_back(format::JumpFalseCall{never, 0});
   LoadOptions options = test_options();
   options.max_instructions = 1000;
   Loaded loaded = load(b, options);
   ASSERT_NE(loaded.method, nullptr);
   EXPECT_ERROR(loaded.method->execute(), Code::kInternal, "more than 1000 instructions in one call");
+}
+
+TEST(Method, LoopsThatNothingEndsAreRefusedAtLoad) {
+  const auto loop = [](std::vector<format::InstructionSpec> instructions) {
+    PlanBuilder b;
+    const int32_t never = b.value(false), known = b.value(true);
+    b.plan.outputs = {never, known};
+    b.plan.instructions = std::move(instructions);
+    const std::vector<std::byte> bytes = b.bytes();
+    return format::verify_program(bytes).status();
+  };
+  using format::JumpFalseCall, format::MoveCall;
+  for (const Status& status : {loop({JumpFalseCall{0, 0}}), loop({MoveCall{0, 1}, JumpFalseCall{0, 0}}), loop({JumpFalseCall{1, 2}, MoveCall{0, 1}, JumpFalseCall{0, 0}})}) {
+    EXPECT_EQ(status.code(), Code::kInvalidFile);
+    EXPECT_NE(status.message().find("endless loop"), std::string_view::npos) << status.message();
+  }
+  EXPECT_OK(loop({JumpFalseCall{1, 3}, MoveCall{0, 1}, JumpFalseCall{0, 0}}));  // while (known) { known = false; }
+  EXPECT_OK(loop({MoveCall{1, 0}, JumpFalseCall{0, 0}}));                       // a condition that is written
+  EXPECT_OK(loop({JumpFalseCall{0, 1}}));                                       // ahead
 }
 
 TEST(Method, LoopCountersStartAnew) {
