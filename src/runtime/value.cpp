@@ -18,7 +18,8 @@ Status resize(Tensor& tensor, std::span<const int64_t> sizes) {
     const bool fits = tensor.dynamic ? sizes[d] >= 0 && sizes[d] <= tensor.bound[d] : sizes[d] == view.size_array[d];
     if (!fits) {
       return Status(Code::kInvalidInput, str_cat("result of shape ", shape_text(sizes), " for a tensor ", tensor.dynamic ? "bounded by " : "of fixed shape ",
-                                                 shape_text({tensor.bound.data(), sizes.size()})));
+                                                 shape_text({tensor.bound.data(), sizes.size()}),
+                                                 tensor.dynamic && sizes[d] > tensor.bound[d] ? "; compile with a larger --max-size to allow more" : ""));
     }
   }
   if (tensor.capacity_bytes != UINT64_MAX) {  // memory of its own holds the bound; what a view points to may hold less

@@ -245,6 +245,31 @@ def test_size_bound_opens_a_compilation(pteron, tmp_path):
     assert refused.returncode == 4 and "--max-size" in refused.stderr and not (tmp_path / "repeat.pte").exists()
     assert pteron("compile", archive, "--max-size", "8").returncode == 0
     assert pteron("compile", archive, "--max-size", "nosuch=8").returncode == 2
+    pytest.importorskip("safetensors.torch").save_file({"0": torch.arange(3.0), "1": torch.tensor([4, 4, 4])}, tmp_path / "many.safetensors")
+    assert pteron("compile", archive, "-o", tmp_path / "repeat.pte", "--max-size", "8").returncode == 0
+    beyond = pteron("run", tmp_path / "repeat.pte", "--inputs", tmp_path / "many.safetensors")
+    assert beyond.returncode == 5 and "a larger --max-size" in beyond.stderr, beyond.stderr
+
+
+def test_size_bound_reaches_padding_to_a_multiple(pteron, tmp_path):
+    torch = pytest.importorskip("torch")
+    safetensors_torch = pytest.importorskip("safetensors.torch")
+
+    class Pad(torch.nn.Module):
+        def forward(self, x):
+            b, h, c = x.shape
+            return torch.nn.functional.pad(x, (0, 0, 0, (-h) % 4)).view(b, -1, 4, c).mean(2)
+
+    archive, program = tmp_path / "pad.pt2", tmp_path / "pad.pte"
+    torch.export.save(torch.export.export(Pad(), (torch.randn(2, 6, 3),), dynamic_shapes={"x": {1: torch.export.Dim.AUTO}}), archive)
+    done = pteron("compile", archive, "-o", program, "--max-size", "32")
+    assert done.returncode == 0, done.stderr
+    for h in (2, 8, 31, 32):
+        x = torch.randn(2, h, 3)
+        safetensors_torch.save_file({"0": x}, tmp_path / "x.safetensors")
+        safetensors_torch.save_file({"0": Pad()(x)}, tmp_path / "want.safetensors")
+        done = pteron("compare", program, tmp_path / "want.safetensors", "--inputs", tmp_path / "x.safetensors")
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_size_bound_is_the_smaller_one(pteron, sample, tmp_path):
