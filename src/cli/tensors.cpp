@@ -41,6 +41,20 @@ Result<TensorFile> TensorFile::read(const std::string& path) {
 
 namespace {
 
+/// True for a file that is said to hold tensors by its name or first bytes: such a file, if broken, is no raw bytes.
+bool is_tensor_format(const std::string& path, std::span<const std::byte> bytes) {
+  for (const std::string_view ending : {".safetensors", ".npy", ".npz"}) {
+    if (path.ends_with(ending)) return true;
+  }
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), std::min<size_t>(bytes.size(), 10));
+  if (text.starts_with("\x93NUMPY") || text.starts_with("PK\3\4") || text.starts_with("PK\5\6")) return true;
+  if (text.size() < 10) return false;
+  uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
+  constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
+  return header_bytes >= 2 && header_bytes <= kMaxHeaderBytes && text[8] == '{' && (text[9] == '"' || text[9] == '}');
+}
+
 /// Raw bytes of the inputs that take a value, one file each.
 Result<TensorFile> read_raw(const MethodInfo& info, const std::vector<std::string>& paths) {
   TensorFile file;
@@ -51,6 +65,9 @@ Result<TensorFile> read_raw(const MethodInfo& info, const std::vector<std::strin
     if (input.kind == ValueKind::kNone || input.kind == ValueKind::kString) continue;
     if (next == paths.size()) return Status(Code::kInvalidInput, str_cat(paths.size(), " files of raw bytes given, input ", i, " (", input.name, ") has none"));
     PTERON_ASSIGN(const std::shared_ptr<FileBytes> bytes, FileBytes::read(paths[next]));
+    if (is_tensor_format(paths[next], bytes->bytes())) {
+      return Status::invalid_file(str_cat(paths[next], ": several files are raw bytes of one input each, found a file of tensors"));
+    }
     const bool is_tensor = input.kind == ValueKind::kTensor;
     const DType dtype = is_tensor ? input.dtype : input.kind == ValueKind::kInt ? DType::kInt64 : input.kind == ValueKind::kDouble ? DType::kFloat64 : DType::kBool;
     std::vector<int64_t> sizes;
@@ -74,6 +91,8 @@ Result<TensorFile> TensorFile::read_for(const MethodInfo& info, const std::strin
   if (paths.find(',') != std::string::npos && ::stat(paths.c_str(), &found) != 0) return read_raw(info, split_list({paths}));
   auto file = read(paths);
   if (file.ok() || file.status().code() != Code::kInvalidFile) return file;
+  PTERON_ASSIGN(const std::shared_ptr<FileBytes> bytes, FileBytes::read(paths));
+  if (is_tensor_format(paths, bytes->bytes())) return file;
   auto raw = read_raw(info, {paths});
   if (raw.ok()) return raw;
   return Status(file.status().code(), str_cat(file.status().message(), "; as raw bytes: ", raw.status().message()));

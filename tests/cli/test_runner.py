@@ -71,6 +71,25 @@ def test_one_raw_input_of_the_wrong_length_is_told_its_length(pteron, sample, tm
     assert done.returncode == 3 and "raw bytes, found 100" in done.stderr, done.stderr
 
 
+def test_broken_tensor_files_are_no_raw_bytes(pteron, sample, tmp_path):
+    """A cut file of tensors whose length is that of the input's raw bytes: by its name, or by its first bytes."""
+    program = tmp_path / "p.pte"
+    assert pteron("compile", sample / "mlp_float32" / "model.pt2", "-o", program).returncode == 0
+    raw = np.arange(64, dtype=np.float32).reshape(4, 16)
+    safetensors.save_file({"0": raw}, tmp_path / "whole.safetensors")
+    np.save(tmp_path / "whole.npy", raw)
+    np.savez(tmp_path / "whole.npz", raw)
+    for kind in ("safetensors", "npy", "npz"):
+        cut = (tmp_path / f"whole.{kind}").read_bytes()[:raw.nbytes]
+        assert len(cut) == raw.nbytes
+        for name, content in ((f"cut.{kind}", cut), (f"{kind}.bin", cut), (f"other.{kind}", raw.tobytes())):
+            (tmp_path / name).write_bytes(content)
+            done = pteron("run", program, "--inputs", tmp_path / name)
+            assert done.returncode == 3 and name in done.stderr and "raw bytes" not in done.stderr, (name, done.stderr)
+    (tmp_path / "in.bin").write_bytes(raw.tobytes())
+    assert pteron("run", program, "--inputs", tmp_path / "in.bin").returncode == 0
+
+
 ROWS = [
     ("print", ["--print", "some"], "none, summary or all"),
     ("repeat", ["--repeat", "0"], "at least 1"),
