@@ -195,6 +195,21 @@ int fix_weights(const double* weight, int64_t count, int16_t* fixed) {
   return bits;
 }
 
+/// Adds the weights of taps that the border has moved to one index, as ATen does before it takes them to fixed point: the largest of these sums
+/// decides the number of fraction bits, and each is rounded once.
+void merge_taps(const int64_t* index, double* weight, int64_t outputs, int64_t count) {
+  for (int64_t o = 0; o < outputs; ++o, index += count, weight += count) {
+    for (int64_t k = 1, first = 0; k < count; ++k) {
+      if (index[k] != index[first]) {
+        first = k;
+        continue;
+      }
+      weight[first] += weight[k];
+      weight[k] = 0;
+    }
+  }
+}
+
 uint8_t fixed_to_byte(int64_t sum, int bits) { return static_cast<uint8_t>(std::clamp<int64_t>((sum + (int64_t{1} << bits >> 1)) >> bits, 0, 255)); }
 
 /// Byte images: rows first, rounded to bytes, then columns; both in 16-bit fixed point, as ATen does. Two dims only.
@@ -244,6 +259,7 @@ Status run_bytes(KernelContext& context, const Job& job, const Tensor& x, Tensor
   }
   std::byte* base = context.scratch.data();
   const Tables<double> t = make_tables<double>(job, l, base);
+  for (size_t d = 1; d < 3; ++d) merge_taps(reinterpret_cast<int64_t*>(base + l.index[d]), reinterpret_cast<double*>(base + l.weight[d]), job.out[d], t.count[d]);
   blend_bytes(job, t, reinterpret_cast<int16_t*>(base + fixed_y), reinterpret_cast<int16_t*>(base + fixed_x), reinterpret_cast<uint8_t*>(base + lines),
               x.as<uint8_t>(), y.as<uint8_t>());
   return ok_status();
