@@ -134,6 +134,11 @@ def picture(c, h, w, dtype=torch.float32):
     return torch.rand(1, c, h, w).to(dtype)
 
 
+def byte_resizes(x, mode):
+    sizes = tuple(F.interpolate(x, size=size, mode=mode, align_corners=align) for size in ((97, 81), (20, 41), (33, 80), (50, 57), (70, 1), (1, 70)) for align in (False, True))
+    return sizes + tuple(F.interpolate(x, scale_factor=factor, mode=mode) for factor in (1.3, 2.0, 0.6, (2.7, 0.4)))
+
+
 DOWN, UP = 2e-5, 2e-4
 for _mode in ("bilinear", "bicubic"):
     for _name, _from, _to, _limit in (("2048_to_224", (2048, 2048), (224, 224), DOWN), ("2500_to_3000", (250, 2500), (300, 3000), UP), ("3000_to_2048", (300, 3000), (200, 2048), DOWN),
@@ -145,6 +150,11 @@ for _mode in ("bilinear", "bicubic"):
     case(f"resize_aa_{_mode}_last", lambda: [(picture(3, 600, 400),)], atol=DOWN, rtol=0)(resize(_mode, (200, 150), last=True))
     # Eager has no antialiased resize of float16 and bfloat16 on CPU.
     case(f"resize_aa_{_mode}_u8", lambda: [(torch.randint(0, 256, (1, 3, 300, 200), dtype=torch.uint8),)])(resize(_mode, (100, 150)))
+    # Byte images are in fixed point, whose bits depend on the weights at the borders.
+    for _channels in (1, 3, 6):
+        for _last in (False, True):
+            case(f"resize_{_mode}_u8_{_channels}{'_last' if _last else ''}", lambda c=_channels: [(torch.randint(0, 256, (2, c, 33, 57), dtype=torch.uint8),)])(
+                lambda x, m=_mode, last=_last: byte_resizes(x.contiguous(memory_format=torch.channels_last) if last else x, m))
     # One program whose calls go down and up.
     case(f"resize_aa_{_mode}_crossing", lambda: [(picture(1, h, w),) for h, w in ((64, 48), (500, 48), (48, 700), (7, 5), (224, 224), (223, 225), (1000, 900))], atol=UP, rtol=0,
          dynamic_shapes=(({2: torch.export.Dim("h", min=4, max=1024), 3: torch.export.Dim("w", min=4, max=1024)},),))(resize(_mode, (224, 224)))

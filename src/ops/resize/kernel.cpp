@@ -216,6 +216,8 @@ uint8_t fixed_to_byte(int64_t sum, int bits) { return static_cast<uint8_t>(std::
 void blend_bytes(const Job& job, const Tables<double>& t, int16_t* fixed_y, int16_t* fixed_x, uint8_t* lines, const uint8_t* x, uint8_t* y) {
   const int bits_y = fix_weights(t.weight[1], job.out[1] * t.count[1], fixed_y), bits_x = fix_weights(t.weight[2], job.out[2] * t.count[2], fixed_x);
   const bool keep_rows = job.in[2] == job.out[2], keep_columns = job.in[1] == job.out[1];
+  // The single column of a row-major image: see repeat_first_row. Images of up to four channels have a kernel of their own in PyTorch, without this.
+  const bool one_row = job.out[2] == 1 && job.channels > 4 && job.y_channel != 1;
   for (int64_t plane = 0; plane < job.batch * job.channels; ++plane) {
     const int64_t n = plane / job.channels, c = plane % job.channels;
     const uint8_t* from = x + n * job.x_batch + c * job.x_channel;
@@ -231,11 +233,10 @@ void blend_bytes(const Job& job, const Tables<double>& t, int16_t* fixed_y, int1
     }
     uint8_t* to = y + n * job.y_batch + c * job.y_channel;
     for (int64_t o = 0; o < job.out[1]; ++o) {
+      const int64_t taps = one_row ? 0 : o * t.count[1];
       for (int64_t i = 0; i < job.out[2]; ++i) {
         int64_t sum = 0;
-        for (int64_t k = 0; k < t.count[1] && !keep_columns; ++k) {
-          sum += int64_t{fixed_y[o * t.count[1] + k]} * lines[t.index[1][o * t.count[1] + k] * job.out[2] + i];
-        }
+        for (int64_t k = 0; k < t.count[1] && !keep_columns; ++k) sum += int64_t{fixed_y[taps + k]} * lines[t.index[1][taps + k] * job.out[2] + i];
         to[o * job.y_stride[1] + i * job.y_stride[2]] = keep_columns ? lines[o * job.out[2] + i] : fixed_to_byte(sum, bits_y);
       }
     }
