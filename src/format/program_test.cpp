@@ -289,6 +289,38 @@ class DamagedProgram : public ::testing::Test {
   const pte::ExecutionPlan* plan_ = nullptr;
 };
 
+TEST_F(DamagedProgram, LoopsThatNothingEnds) {
+  const auto* jump = plan_->chains()->Get(0)->instructions()->Get(2)->instr_args_as_JumpFalseCall();
+  auto* destination = field<int32_t>(jump, pte::JumpFalseCall::VT_DESTINATION_INSTRUCTION);
+  *field<uint8_t>(plan_->values()->Get(7)->val_as_Bool(), pte::Bool::VT_BOOL_VAL) = 0;
+  expect_refused<int32_t>(destination, 2, "instruction 2 jumps back to instruction 2 on a condition that is always false");
+  expect_refused<int32_t>(destination, 1, "endless loop");
+}
+
+TEST(ProgramFile, LoopsThatSomethingEndsAreTaken) {
+  const auto status_of = [](std::vector<InstructionSpec> instructions) {
+    ProgramSpec program = sample_add_program();
+    PlanSpec& plan = program.plans[0];
+    const auto never = static_cast<int32_t>(plan.values.size()), known = never + 1;
+    plan.values.emplace_back(false);
+    plan.values.emplace_back(true);
+    for (InstructionSpec& instruction : instructions) {
+      if (auto* jump = std::get_if<JumpFalseCall>(&instruction)) jump->condition = jump->condition == 0 ? never : known;
+      if (auto* move = std::get_if<MoveCall>(&instruction)) move->from = move->from == 0 ? never : known, move->to = move->to == 0 ? never : known;
+    }
+    plan.instructions = std::move(instructions);
+    MemorySink sink;
+    return write_program(program, {}, sink);
+  };
+  for (const Status& status : {status_of({JumpFalseCall{0, 0}}), status_of({MoveCall{0, 1}, JumpFalseCall{0, 0}}),
+                               status_of({JumpFalseCall{1, 2}, MoveCall{0, 1}, JumpFalseCall{0, 0}})}) {
+    EXPECT_NE(status.message().find("endless loop"), std::string_view::npos) << status.message();
+  }
+  EXPECT_TRUE(status_of({JumpFalseCall{1, 3}, MoveCall{0, 1}, JumpFalseCall{0, 0}}).ok());  // while (known) { known = false; }
+  EXPECT_TRUE(status_of({MoveCall{1, 0}, JumpFalseCall{0, 0}}).ok());                       // a condition that is written
+  EXPECT_TRUE(status_of({JumpFalseCall{0, 1}}).ok());                                       // ahead
+}
+
 TEST_F(DamagedProgram, Header) {
   auto* bytes = file_.data();
   expect_refused<uint8_t>(reinterpret_cast<uint8_t*>(bytes) + 4, 'X', "identifier ET12");

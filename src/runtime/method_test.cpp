@@ -6,7 +6,6 @@
 #include <cstring>
 #include <thread>
 
-#include "format/program_view.h"
 #include "runtime/test_program.h"
 
 namespace pteron::runtime::testing {
@@ -340,25 +339,6 @@ TEST(Method, EndlessLoopsEnd) {
   Loaded loaded = load(b, options);
   ASSERT_NE(loaded.method, nullptr);
   EXPECT_ERROR(loaded.method->execute(), Code::kInternal, "more than 1000 instructions in one call");
-}
-
-TEST(Method, LoopsThatNothingEndsAreRefusedAtLoad) {
-  const auto loop = [](std::vector<format::InstructionSpec> instructions) {
-    PlanBuilder b;
-    const int32_t never = b.value(false), known = b.value(true);
-    b.plan.outputs = {never, known};
-    b.plan.instructions = std::move(instructions);
-    const std::vector<std::byte> bytes = b.bytes();
-    return format::verify_program(bytes).status();
-  };
-  using format::JumpFalseCall, format::MoveCall;
-  for (const Status& status : {loop({JumpFalseCall{0, 0}}), loop({MoveCall{0, 1}, JumpFalseCall{0, 0}}), loop({JumpFalseCall{1, 2}, MoveCall{0, 1}, JumpFalseCall{0, 0}})}) {
-    EXPECT_EQ(status.code(), Code::kInvalidFile);
-    EXPECT_NE(status.message().find("endless loop"), std::string_view::npos) << status.message();
-  }
-  EXPECT_OK(loop({JumpFalseCall{1, 3}, MoveCall{0, 1}, JumpFalseCall{0, 0}}));  // while (known) { known = false; }
-  EXPECT_OK(loop({MoveCall{1, 0}, JumpFalseCall{0, 0}}));                       // a condition that is written
-  EXPECT_OK(loop({JumpFalseCall{0, 1}}));                                       // ahead
 }
 
 TEST(Method, LoopCountersStartAnew) {
