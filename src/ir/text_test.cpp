@@ -183,7 +183,9 @@ TEST(Text, BoundsOfQuotientsOfSizes) {
   const Catalog catalog = make_catalog();
   Program program;
   ASSERT_TRUE(parse("symbol a: int in [1,32]\nsymbol b: int in [0,8]\nsymbol n: int in [2,9]\ngraph(x: f32[a,b,n]) {\n"
-                    "  return a//b, a//(a//4), (a+(-1*a)%4)//((a+(-1*a)%4)//4), a%b, trunc(pow(float(n),0.5)), trunc(pow(float(n),-1.0))\n}", catalog, program).ok());
+                    "  return a//b, a//(a//4), (a+(-1*a)%4)//((a+(-1*a)%4)//4), a%b, trunc(pow(float(n),0.5)), trunc(pow(float(n),-1.0))\n}",
+                    catalog, program)
+                  .ok());
   const Graph& graph = program.methods[0]->graph;
   const Range expected[] = {{0, 32}, {0, 7}, {0, 7}, {0, 7}, {1, 3}, {0, 1}};
   ASSERT_EQ(graph.outputs.size(), std::size(expected));

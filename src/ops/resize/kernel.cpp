@@ -260,7 +260,9 @@ Status run_bytes(KernelContext& context, const Job& job, const Tensor& x, Tensor
   }
   std::byte* base = context.scratch.data();
   const Tables<double> t = make_tables<double>(job, l, base);
-  for (size_t d = 1; d < 3; ++d) merge_taps(reinterpret_cast<int64_t*>(base + l.index[d]), reinterpret_cast<double*>(base + l.weight[d]), job.out[d], t.count[d]);
+  for (size_t d = 1; d < 3; ++d) {
+    merge_taps(reinterpret_cast<int64_t*>(base + l.index[d]), reinterpret_cast<double*>(base + l.weight[d]), job.out[d], t.count[d]);
+  }
   blend_bytes(job, t, reinterpret_cast<int16_t*>(base + fixed_y), reinterpret_cast<int16_t*>(base + fixed_x), reinterpret_cast<uint8_t*>(base + lines),
               x.as<uint8_t>(), y.as<uint8_t>());
   return ok_status();
