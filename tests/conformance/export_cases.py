@@ -191,7 +191,7 @@ def _sym_ite(x):
 def _powers_of_sizes(x):
     n = x.shape[0]
     scaled = torch.softmax(x @ x.T / n**0.5, -1)
-    return x / n**0.5, x * torch.sym_sqrt(n), scaled @ x, x * n**-1.5, torch.full((2,), 1.0) + float(n)**0.25
+    return x / n**0.5, x * torch.sym_sqrt(n), scaled @ x, x * n**-1.5, torch.full((2,), 1.0) + torch.sym_float(n)**0.25
 
 
 @function("sym_ite_of_data", lambda: [(torch.tensor(v), torch.randn(3)) for v in (True, False)])
