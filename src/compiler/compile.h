@@ -199,10 +199,10 @@ Status check_method_name(std::string_view name);
 /// Errors: kInvalidInput.
 Status check_options(const CompileOptions& options);
 
-/// The data file that the options ask for (empty: none), checked without reading anything.
+/// The data file that the options ask for (empty: none), checked without reading anything. prebuilt: Environment::prebuilt, which has specs as well.
 /// Errors: kInvalidInput (a name that breaks the rules of format/data_name.h; two different ones, with both; a backend that keeps its data in the
 ///         program; a spec of a backend or method that there is not, or that the backend does not know).
-Result<std::string> data_file_name(const CompileOptions& options);
+Result<std::string> data_file_name(const CompileOptions& options, const backends::Backend* prebuilt);
 
 /// Imports the methods, runs all passes and lets the backends take and compile their groups; up to the end of options.stop_after, if that is
 /// one of these phases.

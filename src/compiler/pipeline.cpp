@@ -329,7 +329,7 @@ namespace {
 Status export_into(const CompileOptions& options, const Environment& environment, EdgeProgram& edge) {
   PTERON_TRY(blame_options(options, check_options(options)));
   PTERON_TRY(blame_options(options, check_exclusions(options)));
-  auto name = data_file_name(options);
+  auto name = data_file_name(options, environment.prebuilt);
   if (!name.ok()) return blame_options(options, std::move(name).status());
   edge.data_name = std::move(name).value();
   edge.external_constants = options.external_weights.has_value();

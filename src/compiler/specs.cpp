@@ -50,9 +50,11 @@ class NameChoice {
   std::string name_, owner_;
 };
 
-Status add_spec(const CompileOptions& options, const BackendSpec& spec, NameChoice& choice) {
-  const auto backend = std::ranges::find_if(options.backends, [&](const backends::Backend* b) { return b->name() == spec.backend; });
-  if (backend == options.backends.end()) return invalid(str_cat("a compile spec for backend '", spec.backend, "', which is not among the program's backends"));
+Status add_spec(const CompileOptions& options, const backends::Backend* prebuilt, const BackendSpec& spec, NameChoice& choice) {
+  std::vector<const backends::Backend*> asked = options.backends;
+  if (prebuilt != nullptr) asked.push_back(prebuilt);  // claims what it knows, asked for or not
+  const auto backend = std::ranges::find_if(asked, [&](const backends::Backend* b) { return b->name() == spec.backend; });
+  if (backend == asked.end()) return invalid(str_cat("a compile spec for backend '", spec.backend, "', which is not among the program's backends"));
   const bool has_method = spec.method.empty() || std::ranges::any_of(options.methods, [&](const MethodSource& m) { return m.method == spec.method; });
   if (!has_method) return invalid(str_cat("a compile spec for method '", spec.method, "', which the program does not have"));
   PTERON_TRY(check_key(spec, **backend));
@@ -77,13 +79,13 @@ bool is_data_external(const CompileOptions& options, std::string_view backend, s
   return std::ranges::any_of(options.specs, [&](const BackendSpec& spec) { return spec.key == backends::kDataNameSpec && is_for(spec, backend, method); });
 }
 
-Result<std::string> data_file_name(const CompileOptions& options) {
+Result<std::string> data_file_name(const CompileOptions& options, const backends::Backend* prebuilt) {
   NameChoice choice;
   if (options.external_weights.has_value()) {
     PTERON_TRY(choice.add(*options.external_weights, "the program"));
     for (const backends::Backend* backend : options.backends) PTERON_TRY(check_external(*backend, *options.external_weights));
   }
-  for (const BackendSpec& spec : options.specs) PTERON_TRY(add_spec(options, spec, choice));
+  for (const BackendSpec& spec : options.specs) PTERON_TRY(add_spec(options, prebuilt, spec, choice));
   return choice.name();
 }
 
