@@ -111,8 +111,10 @@ def stage_release(results, options):
 
 
 # Tests that need no kernels of the op rooms: their sanitizer build takes minutes, that of the kernels half an hour. --full builds and runs all.
-ROOM_TESTS = ("base_test", "tensor_test", "format_test", "ir_text_test", "import_test", "passes_test", "plan_test", "runtime_test", "damage_test")
-FUZZ_KINDS = ("program", "run", "data_file", "meta", "safetensors", "npy", "zip", "archive", "model_json", "sample_inputs", "pickle", "ir_text", "bundle")
+ROOM_TESTS = ("base_test", "tensor_test", "format_test", "ir_text_test", "import_test", "passes_test", "plan_test", "runtime_test", "damage_test",
+              "tensorrt_blob_test", "tensorrt_runtime_test")
+FUZZ_KINDS = ("program", "run", "data_file", "meta", "safetensors", "npy", "zip", "archive", "model_json", "sample_inputs", "pickle", "ir_text", "bundle",
+              "tensorrt_blob", "engine_record")
 FUZZ_SECONDS = 4
 
 

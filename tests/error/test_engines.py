@@ -220,3 +220,13 @@ def test_two_methods_with_one_engine_store_it_once(pteron, tmp_path):
     done = pteron("compile", "--method", f"a={model}", "--method", f"b={model}", "-o", tmp_path / "m.pte")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "m.pte").read_bytes().count(b"out p_0 add x w") == 1
+
+
+def test_specs_need_no_backend_option(pteron, tmp_path):
+    for words in ([], ["--profile", "executorch"]):
+        done = pteron("compile", ENGINES / "two.pt2", "-o", tmp_path / "m.pte", *words, "--spec", "tensorrt:weight_streaming_budget=8589934592")
+        assert done.returncode == 0, done.stderr
+        assert pteron("inspect", tmp_path / "m.pte").stdout.count("weight_streaming_budget = 8589934592") == 2
+    done = pteron("compile", ENGINES / "two.pt2", "-o", tmp_path / "n.pte", "--spec", "tensorrt:budget=1")
+    assert done.returncode == 2 and "there are: data_name, weight_streaming_budget, target_device" in done.stderr, done.stderr
+    assert not (tmp_path / "n.pte").exists()

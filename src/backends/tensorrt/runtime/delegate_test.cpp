@@ -213,6 +213,8 @@ TEST(EngineCall, TheDeviceIsSwitchedAndPutBackOnEveryWay) {
   w.world.enqueue_fails = true;
   EXPECT_ERROR(d->execute(w.args({x, y, z})), Code::kUnavailable, "TensorRT did not take the call");
   d.reset();
+  EXPECT_TRUE(w.world.memory.empty());
+  EXPECT_EQ(w.world.misplaced, 0);
   EXPECT_EQ(w.world.device, 0);
   given.device = 2;
   EXPECT_ERROR(w.load(given).status(), Code::kUnavailable, "CUDA device 2 cannot be made current: there are 2 devices");

@@ -73,7 +73,6 @@ Result<std::shared_ptr<LoadedEngine>> EnginePool::take(const EngineRequest& requ
   const std::lock_guard<std::mutex> guard(lock_);
   std::erase_if(engines_, [](const auto& engine) { return engine.expired(); });
   for (const auto& weak : engines_) {
-    if (!request.shared) break;
     const std::shared_ptr<LoadedEngine> found = weak.lock();
     if (found == nullptr || found->users.empty() || found->device != request.device || found->budget != request.budget ||
         !same_bytes(found->users[0], request.bytes))
@@ -89,7 +88,7 @@ Result<std::shared_ptr<LoadedEngine>> EnginePool::take(const EngineRequest& requ
   PTERON_TRY(check_weights(*made->engine));
   PTERON_TRY(set_streaming(*made->engine, request.budget, request.log));
   made->users.push_back(request.bytes);
-  if (request.shared) engines_.push_back(made);
+  if (request.shared) engines_.push_back(made);  // others are never found
   return made;
 }
 

@@ -31,7 +31,9 @@ struct FakeWorld {
   int copies_left = -1;
   bool enqueue_fails = false, wait_fails = false;
   std::vector<std::function<void()>> queue;
-  std::map<char*, size_t> memory;  ///< of the device: aligned blocks
+  std::map<char*, size_t> memory;  ///< of the devices: aligned blocks
+  std::map<char*, int> device_of;  ///< of the same
+  int misplaced = 0;               ///< blocks that were freed while another device was current
   std::vector<void*> streams;      ///< of the enqueues, in order
   int deserialized = 0, copies = 0, live_engines = 0, live_contexts = 0, live_events = 0;
   int64_t budget = -1;
@@ -240,9 +242,11 @@ class FakeLibrary final : public EngineLibrary {
     if (world_.allocations_left > 0) --world_.allocations_left;
     auto* memory = static_cast<char*>(std::aligned_alloc(256, (size_bytes + 255) / 256 * 256));
     world_.memory[memory] = size_bytes;
+    world_.device_of[memory] = world_.device;
     return memory;
   }
   void free(void* memory) const override {
+    world_.misplaced += world_.device_of[static_cast<char*>(memory)] == world_.device ? 0 : 1;
     world_.memory.erase(static_cast<char*>(memory));
     std::free(memory);
   }
