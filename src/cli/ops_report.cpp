@@ -50,6 +50,7 @@ constexpr compiler::FormLimit kOfficialForms[] = {
     {"pools of three dims, adaptive pools but `adaptive_avg_pool2d`, `max_unpool`: spatial sizes that vary", "decomposed with tables of places"},
     {"`as_strided_scatter`, also from a write through `as_strided`, or to a part of an `expand` or `unfold`; `view_as_complex`; `view` as a dtype of another size",
      "no official kernel"},
+    {"powers, roots, logarithms and bit operations of sizes that vary (`x / x.shape[0] ** 0.5`, `torch.sym_sqrt`)", "`executorch_prim` has no such arithmetic"},
 };
 
 /// Symbolic arithmetic that the importer turns into expressions, and out variants, which no export holds.

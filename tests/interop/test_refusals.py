@@ -50,6 +50,12 @@ def test_a_kernel_missed_late_is_named_with_its_node(tmp_path):
     assert "first for node view" in said and "test_refusals.py:" in said, said
 
 
+def test_arithmetic_of_sizes_without_an_instruction_is_named_with_every_node(tmp_path):
+    model = exported(lambda x: (x / x.shape[0]**0.5, x * torch.sym_sqrt(x.shape[0])), X, 0, tmp_path)
+    said = pteron("compile", model, "-o", tmp_path / "m.pte", "--profile", "executorch", expect=4).stderr
+    assert "2 unsupported operators" in said and "arithmetic pow(" in said and "arithmetic sqrt(" in said, said
+
+
 COMPLEX = {
     "transform": lambda x: torch.view_as_real(torch.fft.fft(x).resolve_conj()),
     "there and back": lambda x: torch.view_as_real(torch.fft.ifft(torch.fft.fft(x)).resolve_neg()),
