@@ -1,4 +1,4 @@
-// Dims from the outermost stride to the innermost: each must step over everything inside of it.
+// Dims from the innermost stride to the outermost: each must step over everything inside of it.
 #include "ir/view_layout.h"
 
 #include <algorithm>
@@ -11,10 +11,11 @@ bool is_one_to_one(const ViewLayout& layout) {
   for (size_t d = 0; d < layout.sizes.size(); ++d) {
     if (!dim_is(layout.sizes[d], 1)) dims.push_back(d);
   }
-  std::stable_sort(dims.begin(), dims.end(), [&](size_t a, size_t b) { return bounds(layout.strides[a] - layout.strides[b]).min > 0; });
-  for (size_t i = 0; i < dims.size(); ++i) {
-    const Expr inner = i + 1 < dims.size() ? layout.sizes[dims[i + 1]] * layout.strides[dims[i + 1]] : Expr(1);
-    if (bounds(layout.strides[dims[i]] - inner).min < 0) return false;
+  std::stable_sort(dims.begin(), dims.end(), [&](size_t a, size_t b) { return bounds(layout.strides[b] - layout.strides[a]).min > 0; });
+  Expr reach = 1;  // elements from the first to the last of all dims inside
+  for (const size_t d : dims) {
+    if (bounds(layout.strides[d] - reach).min < 0) return false;
+    reach += (layout.sizes[d] - Expr(1)) * layout.strides[d];
   }
   return true;
 }

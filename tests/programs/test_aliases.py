@@ -142,6 +142,7 @@ REPEATED = {
     "rows of an expand, zeroed": part_of(lambda y: y[0].expand(3, 6), lambda z: z[1:].zero_()),
     "window of an unfold": part_of(lambda y: y.unfold(1, 2, 1), lambda z: z[0, 0].zero_()),
     "windows of an unfold that do not meet": part_of(lambda y: y.unfold(1, 3, 1), lambda z: z[:, 1::3, 1:].add_(10)),
+    "windows with gaps, all of them": part_of(lambda y: y.view(4, 3, 2).unfold(1, 1, 2), lambda z: z.neg_()),
     "row of as_strided": part_of(lambda y: y.view(-1).as_strided((2, 3), (1, 1)), lambda z: z[0].fill_(5)),
     "rows of as_strided, one after the other": part_of(lambda y: y.view(-1).as_strided((2, 3), (1, 1)), lambda z: (z[1].add_(2), z[0].mul_(2))),
 }
