@@ -120,6 +120,7 @@ struct FinalizeSettings {
 struct WriteSettings {
   bool sync = true;                            ///< wait until the files are on the disk
   bool force = false;                          ///< replace a data file that is another program's, or nobody's
+  bool etrecord = false;                       ///< also write "<program without .pte>_etrecord.bin" (docs/etrecord.md)
 };
 
 /// What was compiled.
@@ -158,6 +159,7 @@ struct WrittenFiles {
   uint64_t program_bytes = 0;
   std::vector<std::string> data_paths;         ///< absolute; what LoadOptions::data_files takes
   uint64_t data_bytes = 0;
+  std::string etrecord_path = {};              ///< empty: none was written
 };
 
 /// A program whose every byte is known.
@@ -170,6 +172,8 @@ class CompiledProgram {
   Result<FileInMemory> bytes() const;
   /// Its data files (one or none), for LoadOptions::data_in_memory.
   Result<std::vector<FileInMemory>> data_files() const;
+  /// The ETRecord: what the official inspector needs to find the nodes of events (docs/etrecord.md). Errors: kInvalidInput (over 4 GiB).
+  Result<FileInMemory> etrecord() const;
   /// Writes the data file and then the program, each complete or not at all.
   /// Errors: kInvalidInput (the path of an archive or with the name of a data file; a data file there that is another program's or nobody's, see
   ///         WriteSettings::force), kIo, kOutOfMemory.

@@ -8,6 +8,7 @@
 
 #include "base/crc32.h"
 #include "base/zip_test_writer.h"
+#include "base/zip_write.h"
 
 namespace pteron {
 namespace {
@@ -154,6 +155,24 @@ TEST(Zip, DamagedDeflateDataAreRefused) {
     EXPECT_TRUE(!bytes.ok() || same) << i;
     EXPECT_EQ(same, i + 1 == stored) << i;
   }
+}
+
+TEST(ZipWrite, ReadsBack) {
+  const ZipItem items[] = {{"first", ""}, {"folder/second", "text"}, {"third", std::string(70000, 'x')}};
+  const auto made = write_zip(items);
+  ASSERT_TRUE(made.ok());
+  EXPECT_EQ(*made, *write_zip(items));
+  const auto file = ZipFile::open(std::as_bytes(std::span(*made)), nullptr);
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  ASSERT_EQ(file->entries().size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(file->entries()[i].name, items[i].name);
+    const auto content = file->read(file->entries()[i], true);
+    ASSERT_TRUE(content.ok()) << content.status().message();
+    EXPECT_TRUE(std::ranges::equal(content->bytes, std::as_bytes(std::span(items[i].content))));
+  }
+  EXPECT_FALSE(write_zip(std::vector<ZipItem>{{std::string(70000, 'n'), ""}}).ok());
+  EXPECT_FALSE(write_zip(std::vector<ZipItem>(65535)).ok());
 }
 
 }  // namespace

@@ -72,6 +72,7 @@ struct MethodReport {
   uint64_t lower_bound_bytes = 0;   ///< largest sum of live buffers
   size_t instruction_count = 0;
   size_t constant_bytes = 0;        ///< weights that the method uses
+  std::vector<uint32_t> nodes;      ///< for each instruction the position in the method's graph of the node that it is a part of, from 1; 0: of none
 };
 
 /// A constant that is stored elsewhere: one of a payload by the program around, one of a program in a data file.

@@ -341,6 +341,10 @@ Status MethodEmitter::emit_nodes(const ir::Graph& graph) {
     current_ = node.source.empty() ? str_cat("node ", node.name) : str_cat("node ", node.name, " (", node.source, ")");
     const uint32_t begin = position();
     PTERON_TRY(emit_node(graph, node));
+    if (frames_.size() == 1) {  // what branches became is the node's
+      instruction_nodes_.resize(begin, 0);
+      instruction_nodes_.resize(position(), i + 1);
+    }
     if (position() > begin && (!node.source.empty() || !node.module.empty())) {
       source_lines_.push_back({static_cast<int32_t>(begin), node.source, node.module});
     }
@@ -823,6 +827,8 @@ Status MethodEmitter::finish_plan(MethodReport* report) {
   report->arena_bytes = memory.arena_bytes;
   report->lower_bound_bytes = memory.lower_bound_bytes;
   report->instruction_count = plan_.instructions.size();
+  report->nodes = instruction_nodes_;
+  report->nodes.resize(plan_.instructions.size(), 0);
   for (const auto& [id, place] : constant_places_) report->constant_bytes += roots_[place.root].size_bytes;
   return ok_status();
 }

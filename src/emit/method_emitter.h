@@ -275,6 +275,7 @@ class MethodEmitter {
   };
   std::vector<InPlaceCall> in_place_calls_;  // of delegates
   std::vector<format::SourceLineMeta> source_lines_;
+  std::vector<uint32_t> instruction_nodes_;
   std::string current_;  // "node conv (net.py:3)" for messages
 };
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/str_cat.h"
+#include "facade/etrecord.h"
 #include "facade/graph_editor.h"
 #include "facade/save.h"
 #include "facade/toolchain.h"
@@ -127,11 +128,23 @@ Result<std::vector<FileInMemory>> CompiledProgram::data_files() const {
   return files;
 }
 
+Result<FileInMemory> CompiledProgram::etrecord() const {
+  auto made = facade::make_etrecord(state_->edge->edge->program, state_->finished.report);
+  if (!made.ok()) return std::move(made).status();
+  const auto owner = std::make_shared<std::string>(std::move(made).value());  // shared: becomes the file's owner
+  return FileInMemory{{}, owner, std::as_bytes(std::span(*owner))};
+}
+
 Result<WrittenFiles> CompiledProgram::write(const std::string& path, const WriteSettings& settings) const {
   const compiler::CompileOptions& options = state_->edge->options;
   PTERON_TRY(facade::check_save_path(path, options.paths()));
-  PTERON_ASSIGN(const facade::SavedFiles saved, facade::save_files(state_->finished, {path, settings.sync, settings.force, options.log}));
-  WrittenFiles written{saved.program_bytes, {}, saved.data_bytes};
+  std::string record;
+  if (settings.etrecord) {
+    PTERON_TRY(facade::check_save_path(facade::etrecord_path(path), options.paths()));
+    PTERON_ASSIGN(record, facade::make_etrecord(state_->edge->edge->program, state_->finished.report));
+  }
+  PTERON_ASSIGN(const facade::SavedFiles saved, facade::save_files(state_->finished, {path, settings.sync, settings.force, record, options.log}));
+  WrittenFiles written{saved.program_bytes, {}, saved.data_bytes, saved.etrecord_path};
   if (!saved.data_path.empty()) written.data_paths.push_back(saved.data_path);
   return written;
 }

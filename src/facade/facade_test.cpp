@@ -145,6 +145,23 @@ TEST(Facade, ArchivesInMemory) {
   }
 }
 
+TEST(Facade, EtrecordsLieBesideTheProgram) {
+  const Scratch scratch;
+  const auto saved = save(settings_for("mlp_float32"), scratch.path + "/m.pte", {}, {.etrecord = true});
+  ASSERT_TRUE(saved.ok()) << saved.status().message();
+  EXPECT_EQ(saved->files.etrecord_path, scratch.path + "/m_etrecord.bin");
+  EXPECT_EQ(scratch.names().size(), 2u);
+  const auto made = make(settings_for("mlp_float32"));
+  ASSERT_TRUE(made.ok());
+  EXPECT_TRUE(same_bytes(made->program.etrecord()->bytes, content(saved->files.etrecord_path)));
+  EXPECT_TRUE(same_bytes(made->file.bytes, content(scratch.path + "/m.pte")));
+  CompileSettings own = settings_for("mlp_float32");
+  own.methods[0].archive = saved->files.etrecord_path;
+  EXPECT_FALSE(save(own, scratch.path + "/m.pte", {}, {.etrecord = true}).ok());
+  EXPECT_FALSE(save(settings_for("mlp_float32"), scratch.path + "/no/m.pte", {}, {.etrecord = true}).ok());
+  EXPECT_EQ(scratch.names().size(), 2u);
+}
+
 TEST(Facade, PlannersOfTheCaller) {
   CompileSettings settings = settings_for("mlp_float32");
   settings.backends = {"portable"};

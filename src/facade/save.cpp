@@ -9,6 +9,7 @@
 #include "base/file_writer.h"
 #include "base/mapped_file.h"
 #include "base/str_cat.h"
+#include "facade/etrecord.h"
 #include "facade/toolchain.h"
 #include "format/data_file.h"
 #include "format/data_name.h"
@@ -130,8 +131,15 @@ Result<SavedFiles> save_files(const compiler::FinishedProgram& finished, const S
   LazyFile program(options.path);
   PTERON_TRY(compiler::write_program(finished, program));
   saved.program_bytes = program.size();
+  std::unique_ptr<LazyFile> record;
+  if (!options.etrecord.empty()) {
+    saved.etrecord_path = etrecord_path(options.path);
+    record = std::make_unique<LazyFile>(saved.etrecord_path);
+    PTERON_TRY(record->write(std::as_bytes(std::span(options.etrecord))));
+  }
   if (data != nullptr) PTERON_TRY(data->commit(options.sync));
   PTERON_TRY(program.commit(options.sync));
+  if (record != nullptr) PTERON_TRY(record->commit(options.sync));
   if (data != nullptr && options.log != nullptr) {
     options.log->log(LogLevel::kInfo, str_cat("weights are in ", saved.data_path, ": loaders take this file, not its folder (official ones as data_path=)"));
   }

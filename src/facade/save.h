@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/log.h"
 #include "compiler/compile.h"
@@ -16,6 +17,7 @@ struct SaveOptions {
   std::string path;        ///< of the program; its data file lies in the same folder
   bool sync = true;        ///< wait until the files are on the disk
   bool force = false;      ///< replace a data file that is another program's, or nobody's
+  std::string_view etrecord = {};  ///< bytes that go to etrecord_path(path); empty: none
   LogSink* log = nullptr;  ///< gets warnings, and where the data file is; may be null
 };
 
@@ -23,6 +25,7 @@ struct SavedFiles {
   uint64_t program_bytes = 0;
   std::string data_path;   ///< absolute; empty: no data file was written
   uint64_t data_bytes = 0;
+  std::string etrecord_path;  ///< empty: none was written
 };
 
 /// Whether the program may be written to `path` at all; to be asked before anything is read.

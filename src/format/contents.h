@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -19,13 +20,11 @@ class Contents {
  public:
   /// Index of equal bytes among those that were added; adds them as `next` if there are none.
   size_t find_or_add(std::span<const std::byte> bytes, size_t next) {
-    std::vector<std::pair<std::span<const std::byte>, size_t>>& list = lists_[hash_hex(bytes)];
-    for (const auto& [known, index] : list) {
-      if (std::ranges::equal(known, bytes)) return index;
-    }
-    list.emplace_back(bytes, next);
-    return next;
+    const auto [place, is_new] = places_.try_emplace({bytes.data(), bytes.size()}, next);  // the same bytes again: nothing to hash
+    if (!is_new) return place->second;
+    return place->second = find_content(bytes, next);
   }
+
   /// Index of equal bytes, or -1.
   int64_t find(std::span<const std::byte> bytes) const {
     const auto found = lists_.find(hash_hex(bytes));
@@ -36,7 +35,22 @@ class Contents {
     return -1;
   }
 
+  /// Of everything that was looked at once.
+  uint64_t hashed_bytes() const { return hashed_bytes_; }
+
  private:
+  size_t find_content(std::span<const std::byte> bytes, size_t next) {
+    hashed_bytes_ += bytes.size();
+    std::vector<std::pair<std::span<const std::byte>, size_t>>& list = lists_[hash_hex(bytes)];
+    for (const auto& [known, index] : list) {
+      if (std::ranges::equal(known, bytes)) return index;
+    }
+    list.emplace_back(bytes, next);
+    return next;
+  }
+
+  uint64_t hashed_bytes_ = 0;
+  std::map<std::pair<const std::byte*, size_t>, size_t> places_;
   std::unordered_map<std::string, std::vector<std::pair<std::span<const std::byte>, size_t>>> lists_;
 };
 

@@ -151,7 +151,7 @@ class ProgramView;
 /// A verified program as the structs that write_program takes; what is equal byte for byte in it becomes one constant, state or blob.
 /// Payloads that were inline get a segment; source lines of official files are left out.
 /// Owns:   its tables; borrows constants, states, payloads and named data from the file's bytes.
-/// Errors: kUnsupported (a method with several chains).
+/// Errors: kUnsupported (a method with several chains), kInvalidFile (constants that overlap).
 Result<ProgramSpec> read_program(const ProgramView& view);
 
 }  // namespace pteron::format

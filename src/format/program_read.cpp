@@ -21,11 +21,21 @@ class Reader {
       if (!plan.ok()) return std::move(plan).status().with_context(str_cat("method ", text_of(view_.plan(i).name())));
       out_.plans.push_back(std::move(plan).value());
     }
-    for (const NamedRange& data : view_.named_data()) out_.named_data.push_back({std::string(data.key), blob_of(data.bytes)});
+    for (const NamedRange& data : view_.named_data()) {
+      out_.named_data.push_back({std::string(data.key), blob_of(data.bytes)});
+      PTERON_TRY(check_work());
+    }
     return std::move(out_);
   }
 
  private:
+  /// Constants, payloads and named data of an honest file lie side by side, at most once under two names: a small file cannot ask for a lot of work.
+  Status check_work() const {
+    const uint64_t hashed = constant_contents_.hashed_bytes() + state_contents_.hashed_bytes() + blob_contents_.hashed_bytes();
+    if (hashed <= 3 * view_.file().size()) return ok_status();
+    return Status::invalid_file("constants or payloads lie over one another and have more bytes than the file");
+  }
+
   uint32_t data_index(Contents& contents, std::vector<Payload>& list, std::span<const std::byte> bytes) {
     const size_t index = contents.find_or_add(bytes, list.size());
     if (index == list.size()) list.push_back(Payload::borrow(bytes));
@@ -148,7 +158,10 @@ class Reader {
       spec.input_spec = text_of(plan.container_meta_type()->encoded_inp_str());
       spec.output_spec = text_of(plan.container_meta_type()->encoded_out_str());
     }
-    for (uint32_t i = 0; i < count_of(plan.values()); ++i) spec.values.push_back(read_value(*plan.values()->Get(i)));
+    for (uint32_t i = 0; i < count_of(plan.values()); ++i) {
+      spec.values.push_back(read_value(*plan.values()->Get(i)));
+      PTERON_TRY(check_work());
+    }
     spec.inputs = indices_of(plan.inputs());
     spec.outputs = indices_of(plan.outputs());
     if (count_of(plan.chains()) > 1) return Status(Code::kUnsupported, str_cat(count_of(plan.chains()), " chains, at most one is expected"));
@@ -160,7 +173,10 @@ class Reader {
       const pte::Operator& op = *plan.operators()->Get(i);
       spec.operators.push_back({std::string(text_of(op.name())), std::string(text_of(op.overload()))});
     }
-    for (uint32_t i = 0; i < count_of(plan.delegates()); ++i) spec.delegates.push_back(read_delegate(*plan.delegates()->Get(i)));
+    for (uint32_t i = 0; i < count_of(plan.delegates()); ++i) {
+      spec.delegates.push_back(read_delegate(*plan.delegates()->Get(i)));
+      PTERON_TRY(check_work());
+    }
     spec.arenas = read_arenas(plan);
     return spec;
   }

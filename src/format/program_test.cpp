@@ -165,6 +165,26 @@ TEST(ProgramFile, ReadBackAndWrittenAgain) {
   EXPECT_EQ(second_view->named_data("weights/b")->size(), 48u);
 }
 
+TEST(ProgramFile, OverlappingConstantsAreNotReadBack) {
+  const std::vector<float> bytes(4096, 1.5f);
+  ProgramSpec program;
+  program.constants.push_back(Payload::borrow(std::as_bytes(std::span(bytes))));
+  PlanSpec plan;
+  for (int64_t i = 0; i < 8; ++i) {
+    TensorSpec tensor;
+    tensor.sizes = {4096 - i};
+    tensor.data_index = 1;
+    plan.values.emplace_back(tensor);
+  }
+  program.plans.push_back(std::move(plan));
+  const std::vector<std::byte> file = written(program);
+  const auto view = verify_program(file);
+  ASSERT_TRUE(view.ok());
+  const auto spec = read_program(*view);
+  ASSERT_FALSE(spec.ok());
+  EXPECT_EQ(spec.status().code(), Code::kInvalidFile);
+}
+
 TEST(ProgramFile, EqualInputGivesEqualBytes) { EXPECT_EQ(written(sample_full_program()), written(sample_full_program())); }
 
 TEST(ProgramFile, ReadsFromAnyAddress) {

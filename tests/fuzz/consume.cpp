@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backends/tensorrt/blob.h"
+#include "base/byte_sink.h"
 #include "base/check.h"
 #include "base/mapped_file.h"
 #include "base/zip.h"
@@ -155,6 +156,10 @@ bool consume_program(std::span<const std::byte> bytes) {
   }
   for (uint32_t i = 0; i < format::count_of(view->root().segments()); ++i) touch(view->segment(i));
   for (uint32_t i = 0; i < view->plan_count(); ++i) touch_plan(*view, view->plan(i));
+  if (const auto spec = format::read_program(*view); spec.ok()) {  // as merge does
+    MemorySink sink;
+    if (format::write_program(*spec, {}, sink).ok()) touch(sink.bytes());
+  }
   return true;
 }
 

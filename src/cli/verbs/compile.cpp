@@ -11,6 +11,7 @@
 #include "cli/verb.h"
 #include "compiler/compile.h"
 #include "compiler/phase_clock.h"
+#include "facade/etrecord.h"
 #include "facade/save.h"
 #include "ir/text.h"
 #include "passes/registry.h"
@@ -42,6 +43,7 @@ constexpr Option kCompileOptions[] = {
     {"stop-after", "", OptionKind::kValue, "PHASE", "stop after a phase; writes nothing"},
     {"dump-after", "", OptionKind::kList, "PASS", "print the program after a phase or pass"},
     {"disable", "", OptionKind::kList, "PASS", "leave a pass out"},
+    {"etrecord", "", OptionKind::kFlag, "", "also write <output>_etrecord.bin, in which the official inspector finds the nodes of events (docs/etrecord.md)"},
     {"edge-text", "", OptionKind::kValue, "FILE", "also write the graphs as text, with what backends took as single nodes (what EdgeProgram::text gives; src/ir/README.md)"},
     {"check-text", "", OptionKind::kFlag, "", "print the program after every pass, read it back, and fail if the texts differ"},
     {"verify", "", OptionKind::kValue, "LEVEL", "each, phase or off: when the intermediate form is checked"},
@@ -204,6 +206,7 @@ void print_json(const compiler::CompileReport& report, const std::string& output
   json.begin_object();
   json.field("output", output);
   json.field("file_bytes", files.program_bytes);
+  if (!files.etrecord_path.empty()) json.field("etrecord", files.etrecord_path);
   json.field("weight_bytes", report.weight_bytes);
   json.field("external_weight_bytes", report.external_bytes);
   json.key("data_files");
@@ -337,6 +340,7 @@ void print_report(const compiler::CompileReport& report, const std::string& outp
   } else if (asked) {
     std::printf("no data file written: the program has no weights that could lie outside\n");
   }
+  if (!files.etrecord_path.empty()) std::printf("wrote %s\n", files.etrecord_path.c_str());
   std::printf("needs at load: %s, %zu operators; %s, %s\n", executorch ? "the official runtime 1.5.1 or Pteron" : "Pteron's portable kernels",
               report.operators.size(), report.delegates.empty() ? "no delegates" : str_cat("delegates ", str_join(report.delegates)).c_str(),
               files.data_path.empty() ? "no data files" : "one data file");
@@ -399,6 +403,9 @@ Result<int> run_compile(const Arguments& a) {
     output = (ends_with_pt2(first) ? first.substr(0, first.size() - 4) : first) + ".pte";
   }
   if (const Status status = facade::check_save_path(output, options.paths()); !status.ok()) return usage_error("compile", str_cat(status.message(), " (-o)"));
+  if (a.flag("etrecord")) {
+    if (const Status status = facade::check_save_path(facade::etrecord_path(output), options.paths()); !status.ok()) return usage_error("compile", str_cat(status.message(), " (--etrecord)"));
+  }
   if (a.list("external-weights").size() > 1) return usage_error("compile", "--external-weights is given twice");
   if (a.has("external-weights") && a.list("external-weights").empty()) {
     auto name = facade::default_data_name(output);
@@ -449,7 +456,11 @@ Result<int> run_compile(const Arguments& a) {
     return 0;
   }
   compiler::PhaseClock clock;
-  const auto saved = facade::save_files(finished, {output, !a.flag("no-sync"), a.flag("force"), &log});
+  std::string record;
+  if (a.flag("etrecord")) {
+    PTERON_ASSIGN(record, facade::make_etrecord(edge->program, finished.report));
+  }
+  const auto saved = facade::save_files(finished, {output, !a.flag("no-sync"), a.flag("force"), record, &log});
   if (saved.status().code() == Code::kInvalidInput) return usage_error("compile", str_cat(saved.status().message(), " (--external-weights=NAME, --force)"));
   if (!saved.ok()) return saved.status();
   const facade::SavedFiles& files = *saved;

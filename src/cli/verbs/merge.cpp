@@ -94,7 +94,7 @@ Result<int> run_merge(const Arguments& a) {
   auto merged = facade::merge_programs(options);
   if (merged.status().code() == Code::kInvalidInput) return usage_error("merge", merged.status().message());
   if (!merged.ok()) return std::move(merged).status();
-  const auto saved = facade::save_files((*merged)->finished, {output, !a.flag("no-sync"), a.flag("force"), &log});
+  const auto saved = facade::save_files((*merged)->finished, {output, !a.flag("no-sync"), a.flag("force"), {}, &log});
   if (saved.status().code() == Code::kInvalidInput) return usage_error("merge", str_cat(saved.status().message(), " (--data-name NAME, --force)"));
   if (!saved.ok()) return saved.status();
   if (!a.flag("quiet") || a.flag("json")) print_report(**merged, output, *saved, a.flag("json"));
