@@ -23,4 +23,9 @@ void print_delegates(const format::ProgramView& view, std::string_view method);
 /// The same as the member "payloads".
 void delegates_json(JsonWriter& json, const format::ProgramView& view, std::string_view method);
 
+/// A program as one page without anything around it: a graph of each method (and of payloads that are programs) to zoom and search, its planned memory
+/// over time.
+/// Errors: those of format::read_program and read_meta.
+Result<std::string> inspect_html(std::string_view file, const format::ProgramView& view);
+
 }  // namespace pteron::cli

@@ -21,6 +21,7 @@ namespace {
 constexpr Option kInspectOptions[] = {
     {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) to open with a program"},
     {"instructions", "", OptionKind::kFlag, "", "list the instructions of every method of a .pte"},
+    {"html", "", OptionKind::kValue, "FILE", "write a .pte as one page for a browser: graphs to zoom and search, planned memory over time"},
     {"weights", "", OptionKind::kFlag, "", "list the weights of a .pt2"},
     {"verify-data", "", OptionKind::kFlag, "", "compare the payloads of a .ptd with its manifest"},
 };
@@ -186,9 +187,31 @@ Result<int> inspect_program(const std::string& path, std::span<const std::byte> 
   return 0;
 }
 
+Result<int> write_page(const std::string& path, std::span<const std::byte> bytes, const Arguments& a) {
+  const std::string output = a.value("html");
+  if (output.empty()) return usage_error("inspect", "--html names no file");
+  if (same_file(path, output)) return usage_error("inspect", str_cat("--html: ", output, " is the input; name another file"));
+  auto view = format::verify_program(bytes);
+  if (!view.ok()) return std::move(view).status().with_context(str_cat("loading ", path));
+  auto page = inspect_html(path.substr(path.rfind('/') + 1), *view);  // npos + 1 is 0
+  if (!page.ok()) return std::move(page).status().with_context(path);
+  LazyFile file(output);
+  PTERON_TRY(file.write(std::as_bytes(std::span(*page))));
+  PTERON_TRY(file.commit(true));
+  JsonWriter json;
+  json.begin_object();
+  json.field("output", output);
+  json.field("file_bytes", static_cast<uint64_t>(page->size()));
+  json.end_object();
+  if (a.flag("json")) std::printf("%s\n", json.text().c_str());
+  if (!a.flag("json") && !a.flag("quiet")) std::printf("wrote %s: %zu bytes\n", output.c_str(), page->size());
+  return 0;
+}
+
 Result<int> run_inspect(const Arguments& a) {
   const std::string& path = a.positionals()[0];
   PTERON_ASSIGN(std::shared_ptr<FileBytes> file, FileBytes::map(path));
+  if (a.has("html")) return write_page(path, file->bytes(), a);
   if (has_bytes(file->bytes(), 0, "PK")) return inspect_archive(path, std::move(file), a);
   if (has_bytes(file->bytes(), 4, "FT01")) return inspect_data(path, *file, a);
   return inspect_program(path, file->bytes(), a);
