@@ -66,6 +66,7 @@ TEST(EngineLoad, APayloadWithoutNamesTakesTheEnginesNumbers) {
   EXPECT_EQ(sum(w, **d), (Floats{9, 18, 27, 36}));
   EXPECT_ERROR(with_engine(w, "in a_0 f32 4\nin b f32 4\nout z_0 sub a_0 b\n").status(), Code::kInvalidFile, "'b' ends in no number");
   EXPECT_ERROR(with_engine(w, "in a_0 f32 4\nin b_2 f32 4\nout z_0 sub a_0 b_2\n").status(), Code::kInvalidFile, "are not 0 to 1");
+  EXPECT_ERROR(with_engine(w, "in a_0 f32 4\nin b_4000000000 f32 4\nout z_0 sub a_0 b_4000000000\n").status(), Code::kInvalidFile, "are not 0 to 1");
   EXPECT_ERROR(with_engine(w, "in a_0 f32 4\nin b_0 f32 4\nout z_0 sub a_0 b_0\n").status(), Code::kInvalidFile, "are not 0 to 1");
 }
 
