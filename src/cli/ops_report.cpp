@@ -27,6 +27,7 @@ constexpr compiler::FormLimit kForms[] = {
     {"a complex number as argument that is neither operand nor fill value (`beta` and `alpha` of `addmm`, bounds of `linspace`)", "kernels take real numbers"},
     {"complex numbers of 16 bits (`half * 2j`)", "no kernels"},
     {"`bincount` with weights of a tensor without elements", "PyTorch gives int64 there, the archive says a float"},
+    {"`bilinear` and `bicubic` resizes of bytes to a single column, of more than four channels that are not row-major", "PyTorch's results depend on the layout there"},
     {"tensors of more than 16 dims", "the file format holds 16"},
     {"writes but of one number to a view whose elements share memory (all of an `expand`, windows of an `unfold` that meet)",
      "what comes of them depends on their order; parts without repeated elements can be written"},

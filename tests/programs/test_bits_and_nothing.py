@@ -210,3 +210,16 @@ def test_an_early_refusal_names_the_later_ones(tmp_path):
     said = pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", expect=4).stderr
     for word in ("aten::rand ", "pteron_bits::write"):
         assert word in said, said
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("antialias", [False, True])
+def test_bytes_to_a_single_column(tmp_path, mode, antialias):
+    """With more than four channels PyTorch gives row-major images every row's weights from the first one; channels-last images would need the layout kept."""
+    def call(x):
+        return torch.nn.functional.interpolate(x, size=(70, 1), mode=mode, antialias=antialias)
+
+    x = torch.randint(0, 256, (2, 6, 40, 33), dtype=torch.uint8)
+    check_calls(Call(call), [(x,)], tmp_path)
+    said = pteron("compile", save(Call(call), (x.contiguous(memory_format=torch.channels_last),), tmp_path / "last.pt2"), "-o", tmp_path / "last.pte", expect=4).stderr
+    assert "to a single column" in said, said

@@ -16,6 +16,12 @@ Status check_input(const TensorType& x, size_t spatial) {
 
 Status add_result(InferContext& c, const TensorType& x, std::vector<Expr> to) {
   if (x.sizes.size() != to.size() + 2) return check_input(x, to.size());
+  const std::string_view name = c.op().schema.name;
+  const bool blends_bytes = x.dtype == DType::kUInt8 && (name.find("bilinear") != name.npos || name.find("bicubic") != name.npos);
+  const bool many_channels = !x.sizes[1].is_const() || x.sizes[1].value() > 4;
+  if (blends_bytes && to.size() == 2 && dim_is(to[1], 1) && many_channels && !ir::is_contiguous(x)) {
+    return Status(Code::kUnsupported, "bytes of more than four channels that are not row-major, to a single column: PyTorch's results depend on the layout there");
+  }
   std::vector<Expr> sizes{x.sizes[0], x.sizes[1]};
   sizes.insert(sizes.end(), to.begin(), to.end());
   c.add(x.dtype, std::move(sizes));
