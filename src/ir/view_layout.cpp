@@ -9,6 +9,7 @@ namespace pteron::ir {
 bool is_one_to_one(const ViewLayout& layout) {
   std::vector<size_t> dims;
   for (size_t d = 0; d < layout.sizes.size(); ++d) {
+    if (dim_is(layout.sizes[d], 0)) return true;  // no elements
     if (!dim_is(layout.sizes[d], 1)) dims.push_back(d);
   }
   std::stable_sort(dims.begin(), dims.end(), [&](size_t a, size_t b) { return bounds(layout.strides[b] - layout.strides[a]).min > 0; });

@@ -140,6 +140,7 @@ REPEATED = {
     "meshgrid": part_of(lambda y: torch.meshgrid(y[0], torch.arange(2.0), indexing="ij")[0], lambda z: z[:, 1].add_(3)),
     "all of an expand, filled": part_of(lambda y: y[0].expand(3, 6), lambda z: z.fill_(7)),
     "rows of an expand, zeroed": part_of(lambda y: y[0].expand(3, 6), lambda z: z[1:].zero_()),
+    "an expand of nothing": part_of(lambda y: y[:0].unsqueeze(1).expand(0, 3, 6), lambda z: z.index_fill_(1, torch.tensor([2]), 0.5)),
     "window of an unfold": part_of(lambda y: y.unfold(1, 2, 1), lambda z: z[0, 0].zero_()),
     "windows of an unfold that do not meet": part_of(lambda y: y.unfold(1, 3, 1), lambda z: z[:, 1::3, 1:].add_(10)),
     "windows with gaps, all of them": part_of(lambda y: y.view(4, 3, 2).unfold(1, 1, 2), lambda z: z.neg_()),
