@@ -168,6 +168,15 @@ def takes(program, spec, call):
     return all(r.dim() == v.dim() for r, v in zip(results, noted))
 
 
+def exported_differs(program, spec, call, want, scale, unit):
+    """True if PyTorch's own run of the exported program departs from eager (an associative scan of nothing loses a row). Programs with state are not asked."""
+    if spec["buffers"] and program.graph_signature.buffers_to_mutate:
+        return False
+    with torch.no_grad():
+        results = program.module()(*programs.make_inputs(spec, *call))
+    return difference({str(i): r for i, r in enumerate(results)}, want, scale, unit) is not None
+
+
 def run_calls(spec, calls, pteron, folder):
     """Exit code and messages of `pteron run` with all calls: i0, i1, ... in the folder give o0, o1, ..."""
     command = [pteron.path, "run", str(folder / "m.pte"), "--threads", "1"]
@@ -224,6 +233,8 @@ def check(spec, pteron):
                     return "failed", reader + detail
             for k, (w, (scale, unit)) in enumerate(zip(want, scales)):
                 detail = difference(load_file(str(folder / f"{'p' if reader else 'o'}{k}.safetensors")), w, scale, unit)
+                if detail is not None and exported_differs(program, spec, calls[k], w, scale, unit):
+                    return "skipped", "the exported program itself gives another result than eager"
                 if detail is not None:
                     return "failed", f"{reader}call {k}: {detail}"
     return "pass", ""
