@@ -169,10 +169,10 @@ class Decomposer {
     }
   }
 
-  /// The export of these losses states another shape than their kernel gives (a scalar for one sample); inference follows the kernel. For all other
+  /// The export of these states another shape than their kernel gives (a loss of one sample, the buffer of a sigmoid); inference follows the kernel. For all other
   /// operators a difference is our mistake, and told.
   bool inference_says(const Node& node, size_t k, const ir::TensorType& made) {
-    if (!is_one_of(node.op->schema.name, {"aten::multi_margin_loss", "aten::multilabel_margin_loss"}) || node.op->def.infer == nullptr) return false;
+    if (!is_one_of(node.op->schema.name, {"aten::log_sigmoid_forward", "aten::multi_margin_loss", "aten::multilabel_margin_loss"}) || node.op->def.infer == nullptr) return false;
     ir::InferContext context(graph_, *node.op, node.args);
     if (!node.op->def.infer(context).ok() || context.results.size() != node.outputs.size()) return false;
     return context.results[k].type.dtype == made.dtype && context.results[k].type.sizes == made.sizes;
