@@ -15,7 +15,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_G
   target_compile_options(pteron_options INTERFACE -Wno-stringop-overflow -Wno-array-bounds -Wno-maybe-uninitialized)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-  target_compile_options(pteron_options INTERFACE -Wno-pass-failed)  # a loop that it does not vectorise is no fault
+  # A loop that it does not vectorise is no fault; and std::stable_sort of g++ 12's library uses what clang 17 and newer call deprecated.
+  target_compile_options(pteron_options INTERFACE -Wno-pass-failed -Wno-deprecated-declarations)
 endif()
 # The tool and its messages name sources from the root of the tree on, wherever it was built.
 target_compile_options(pteron_options INTERFACE -fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)

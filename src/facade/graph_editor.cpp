@@ -70,14 +70,15 @@ class Edit {
   /// True if the value is computed from a result of `node`.
   bool depends_on(ValueId value, NodeId node) const {
     std::unordered_set<uint32_t> seen;
-    const std::function<bool(ValueId)> visit = [&](ValueId id) {
-      const NodeId producer = graph()[id].producer;
-      if (!producer.valid() || !seen.insert(producer.index).second) return false;
-      bool found = producer == node;
-      ir::for_each_use(graph()[producer], [&](ValueId use) { found = found || visit(use); });
-      return found;
-    };
-    return visit(value);
+    std::vector<ValueId> left = {value};
+    while (!left.empty()) {
+      const NodeId producer = graph()[left.back()].producer;
+      left.pop_back();
+      if (producer == node) return true;
+      if (!producer.valid() || !seen.insert(producer.index).second) continue;
+      ir::for_each_use(graph()[producer], [&](ValueId use) { left.push_back(use); });
+    }
+    return false;
   }
 
   /// The operator and its arguments, completed and checked against its schema; `who` says which call it is.

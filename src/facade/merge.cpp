@@ -47,7 +47,7 @@ class Merger {
     for (const std::string& path : options_.programs) PTERON_TRY(read(path));
     PTERON_TRY(rename_methods());
     PTERON_TRY(open_data());
-    for (size_t i = 0; i < sources_.size(); ++i) PTERON_TRY(add(sources_[i], i));
+    for (Source& source : sources_) PTERON_TRY(add(source));
     PTERON_TRY(check_external());
     PTERON_TRY(finish());
     return std::move(out_);
@@ -233,7 +233,7 @@ class Merger {
     return static_cast<uint32_t>(index);
   }
 
-  Status add(Source& source, size_t number) {
+  Status add(Source& source) {
     ProgramSpec& program = out_->finished.program;
     const std::vector<uint32_t> constants = move_payloads(source.spec.constants, constant_contents_, program.constants);
     const std::vector<uint32_t> states = move_payloads(source.spec.initial_states, state_contents_, program.initial_states);
@@ -257,10 +257,13 @@ class Merger {
       if (item.key == format::kMetaKey) continue;
       PTERON_TRY(add_named(source, item, blob_number));
     }
+    std::map<std::string, std::string> shares;  // arenas are shared by name: those of other programs are others
     for (format::MethodMeta& method : source.meta.methods) {
-      // Arenas are shared by name: those of other programs are others.
       for (format::ArenaMeta& arena : method.arenas) {
-        if (!arena.share.empty() && number > 0) str_append(arena.share, "@", number);
+        if (arena.share.empty()) continue;
+        const auto [known, is_new] = shares.emplace(arena.share, arena.share);
+        for (int i = 1; is_new && !shares_.insert(known->second).second; ++i) known->second = str_cat(arena.share, "@", i);
+        arena.share = known->second;
       }
       meta_.methods.push_back(std::move(method));
     }
@@ -322,6 +325,7 @@ class Merger {
   format::Contents constant_contents_, state_contents_, blob_contents_, outside_contents_;
   format::ProgramMeta meta_;
   emit::Profile profile_ = emit::Profile::kExecutorch;
+  std::set<std::string> shares_;  ///< names of shared arenas so far
   bool has_facts_ = false;
 };
 

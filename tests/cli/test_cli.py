@@ -64,7 +64,24 @@ def test_edge_text_is_the_graph_after_the_backends(pteron, sample, tmp_path):
     for path, code, said in ((model, 2, "is the input"), (tmp_path / "a.pte", 2, "is the program"), ("", 2, "names no file"), (tmp_path / "no" / "g.txt", 6, "g.txt")):
         done = pteron("compile", model, "-o", tmp_path / "a.pte", "--edge-text", path)
         assert done.returncode == code and said in done.stderr, done.stderr
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.pte", "b.pte", "graph.txt"]
+    done = pteron("compile", model, "-o", tmp_path / "a.pte", "--etrecord", "--edge-text", tmp_path / "a_etrecord.bin")
+    assert done.returncode == 2 and "is the record of --etrecord" in done.stderr, done.stderr
+    # No text without its program.
+    (tmp_path / "folder").mkdir()
+    assert pteron("compile", model, "-o", tmp_path / "folder", "--edge-text", tmp_path / "t.txt").returncode == 6
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.pte", "b.pte", "folder", "graph.txt"]
+
+
+def test_only_saves_write_data_files(pteron, sample, tmp_path):
+    """A text, a page or a bundle never takes the place of weights."""
+    model, inputs = sample / "mlp_float32" / "model.pt2", sample / "mlp_float32" / "inputs.safetensors"
+    pteron("compile", model, "-o", tmp_path / "m.pte", "--external-weights")
+    weights = (tmp_path / "m.ptd").read_bytes()
+    for words in (["compile", model, "-o", tmp_path / "x.pte", "--edge-text", tmp_path / "m.ptd"], ["inspect", tmp_path / "m.pte", "--html", tmp_path / "m.ptd"],
+                  ["bundle", tmp_path / "m.pte", "--inputs", inputs, "-o", tmp_path / "m.PTD"]):
+        done = pteron(*words)
+        assert done.returncode == 2 and "named like a data file" in done.stderr, done.stderr
+    assert (tmp_path / "m.ptd").read_bytes() == weights and sorted(p.name for p in tmp_path.iterdir()) == ["m.ptd", "m.pte"]
 
 
 def test_compile_json(pteron, sample, tmp_path):

@@ -174,3 +174,6 @@ def test_states_stay_with_their_program(tool, sample, tmp_path):
     a, b = calls("a", ["a1", "a2", "a1"]), calls("b", ["b1", "b2"])
     assert a[0] != a[1] and a[:2] == b
     assert calls("c", ["a1", "b1", "a2", "b2", "a1"]) == [a[0], b[0], a[1], b[1], a[2]]
+    # A merged program has arenas of several programs: merged once more, they stay apart too.
+    tool("merge", tmp_path / "c.pte", tmp_path / "a.pte", "-o", tmp_path / "d.pte", "--rename", "a:a1=x1", "--rename", "a:a2=x2")
+    assert calls("d", ["a1", "b1", "x1", "a2", "x2", "b2"]) == [a[0], b[0], a[0], a[1], a[1], b[1]]

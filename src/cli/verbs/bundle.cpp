@@ -9,6 +9,7 @@
 #include "cli/programs.h"
 #include "cli/session.h"
 #include "cli/verb.h"
+#include "format/data_name.h"
 
 namespace pteron::cli {
 
@@ -32,6 +33,7 @@ std::string problem_of(const Arguments& a) {
   const std::vector<std::string> inputs = a.list("inputs"), expected = a.list("expected"), methods = a.list("method");
   const std::string output = a.value("output");
   if (output.empty()) return "name the bundled program to write: -o OUT.bpte";
+  if (!format::check_program_path(output).ok()) return str_cat("the output ", output, " is named like a data file (.ptd); name another file (-o)");
   if (!expected.empty() && expected.size() != inputs.size())
     return str_cat(expected.size(), " --expected for ", inputs.size(), " --inputs; give one for each, or none");
   if (methods.size() > 1 && methods.size() != inputs.size())

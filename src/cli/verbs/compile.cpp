@@ -13,6 +13,7 @@
 #include "compiler/phase_clock.h"
 #include "facade/etrecord.h"
 #include "facade/save.h"
+#include "format/data_name.h"
 #include "ir/text.h"
 #include "passes/registry.h"
 
@@ -173,19 +174,15 @@ std::string read_exclusions(const Arguments& a, compiler::CompileOptions* option
 }
 
 /// What is wrong with the file of --edge-text; empty if nothing is.
-std::string check_edge_text(const std::string& path, const std::string& output, const compiler::CompileOptions& options) {
+std::string check_edge_text(const std::string& path, const std::string& output, bool has_record, const compiler::CompileOptions& options) {
   if (path.empty()) return "--edge-text names no file";
+  if (!format::check_program_path(path).ok()) return str_cat("--edge-text: ", path, " is named like a data file (.ptd); name another file");
+  if (has_record && facade::same_file(path, facade::etrecord_path(output))) return str_cat("--edge-text: ", path, " is the record of --etrecord; name another file");
   if (facade::same_file(path, output)) return str_cat("--edge-text: ", path, " is the program that is written (-o)");
   for (const std::string& input : options.paths()) {
     if (facade::same_file(path, input)) return str_cat("--edge-text: ", path, " is the input ", input, "; name another file");
   }
   return {};
-}
-
-Status write_text(const std::string& path, const std::string& text, bool sync) {
-  facade::LazyFile file(path);
-  PTERON_TRY(file.write(std::as_bytes(std::span(text))));
-  return file.commit(sync);
 }
 
 std::string megabytes(uint64_t bytes) {
@@ -416,7 +413,7 @@ Result<int> run_compile(const Arguments& a) {
   }
   const std::string edge_text = a.value("edge-text");
   if (a.has("edge-text")) {
-    if (const std::string problem = check_edge_text(edge_text, output, options); !problem.empty()) return usage_error("compile", problem);
+    if (const std::string problem = check_edge_text(edge_text, output, a.flag("etrecord"), options); !problem.empty()) return usage_error("compile", problem);
   }
   StderrLog log(a.flag("quiet") ? LogLevel::kError : LogLevel::kWarning);
   options.log = &log;
@@ -445,13 +442,19 @@ Result<int> run_compile(const Arguments& a) {
   if (!exported.ok() && wrong_option) return usage_error("compile", exported.status().message());
   PTERON_ASSIGN(const std::unique_ptr<compiler::EdgeProgram> edge, std::move(exported));
   PTERON_TRY(std::move(text_status));
-  if (!edge_text.empty()) PTERON_TRY(write_text(edge_text, ir::print(edge->program), !a.flag("no-sync")));
+  std::optional<facade::LazyFile> text;  // complete only if the program is written as well
+  if (!edge_text.empty()) {
+    const std::string printed = ir::print(edge->program);
+    PTERON_TRY(text.emplace(edge_text).write(std::as_bytes(std::span(printed))));
+  }
   if (edge->stopped) {
+    if (text) PTERON_TRY(text->commit(!a.flag("no-sync")));
     if (a.flag("json")) print_json(edge->report, "", {});
     return 0;
   }
   PTERON_ASSIGN(compiler::FinishedProgram finished, compiler::finalize(*edge, options, session.environment(), {alignment}));
   if (options.stop_after == "emit") {
+    if (text) PTERON_TRY(text->commit(!a.flag("no-sync")));
     if (a.flag("json")) print_json(finished.report, "", {});
     return 0;
   }
@@ -463,6 +466,7 @@ Result<int> run_compile(const Arguments& a) {
   const auto saved = facade::save_files(finished, {output, !a.flag("no-sync"), a.flag("force"), record, &log});
   if (saved.status().code() == Code::kInvalidInput) return usage_error("compile", str_cat(saved.status().message(), " (--external-weights=NAME, --force)"));
   if (!saved.ok()) return saved.status();
+  if (text) PTERON_TRY(text->commit(!a.flag("no-sync")));
   const facade::SavedFiles& files = *saved;
   finished.report.phases.push_back(clock.lap("write"));
   if (a.flag("json")) {

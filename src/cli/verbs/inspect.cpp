@@ -11,6 +11,7 @@
 #include "cli/programs.h"
 #include "cli/session.h"
 #include "cli/verb.h"
+#include "format/data_name.h"
 #include "format/program_view.h"
 #include "runtime/state.h"
 
@@ -191,6 +192,7 @@ Result<int> write_page(const std::string& path, std::span<const std::byte> bytes
   const std::string output = a.value("html");
   if (output.empty()) return usage_error("inspect", "--html names no file");
   if (same_file(path, output)) return usage_error("inspect", str_cat("--html: ", output, " is the input; name another file"));
+  if (!format::check_program_path(output).ok()) return usage_error("inspect", str_cat("--html: ", output, " is named like a data file (.ptd); name another file"));
   auto view = format::verify_program(bytes);
   if (!view.ok()) return std::move(view).status().with_context(str_cat("loading ", path));
   auto page = inspect_html(path.substr(path.rfind('/') + 1), *view);  // npos + 1 is 0
