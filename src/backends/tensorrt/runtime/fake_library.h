@@ -167,7 +167,7 @@ class FakeContext final : public EngineContext {
       for (size_t i = 0; i < count; ++i) out[i] = binary ? a[i] + factor * b[i] : a[i] * factor;
       made.emplace_back(name, std::move(out));
     }
-    for (const auto& [name, values] : made) std::memcpy(addresses.at(name), values.data(), values.size() * sizeof(float));
+    for (const auto& [name, values] : made) std::copy(values.begin(), values.end(), static_cast<float*>(addresses.at(name)));
   }
 
   FakeWorld& world_;
@@ -254,7 +254,9 @@ class FakeLibrary final : public EngineLibrary {
     if (world_.copies_left == 0) return Status(Code::kUnavailable, "the copy fails");
     if (world_.copies_left > 0) --world_.copies_left;
     ++world_.copies;
-    world_.queue.push_back([=] { std::memcpy(to, from, size_bytes); });
+    world_.queue.push_back([=] {
+      if (size_bytes > 0) std::memcpy(to, from, size_bytes);
+    });
     return ok_status();
   }
   Stream own_stream() const override { return &world_; }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -149,7 +150,7 @@ struct OnDevice : Argument {
   OnDevice(World& w, std::vector<float> values, size_t offset = 0) : world(w) {
     block = static_cast<char*>(w.library.allocate(values.size() * sizeof(float) + offset));
     address = block + offset;
-    std::memcpy(address, values.data(), values.size() * sizeof(float));
+    std::copy(values.begin(), values.end(), static_cast<float*>(address));
     const auto count = static_cast<int64_t>(values.size());
     make(static_cast<float*>(address), {count}, {count});
   }
