@@ -14,7 +14,7 @@ constexpr uint64_t kMaxBytes = 0xfffffffe;
 constexpr size_t kMaxItems = 0xfffe;
 
 void put(std::string& out, uint64_t value, int bytes) {
-  for (int i = 0; i < bytes; ++i) out.push_back(static_cast<char>(value >> (8 * i)));
+  for (int i = 0; i < bytes; ++i, value >>= 8) out.push_back(static_cast<char>(value));
 }
 
 /// What local and central headers share: version needed to extra length.
