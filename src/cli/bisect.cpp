@@ -7,8 +7,8 @@
 #include <cstring>
 #include <memory>
 
+#include "base/json_writer.h"
 #include "base/str_cat.h"
-#include "cli/json_writer.h"
 #include "cli/programs.h"
 #include "cli/session.h"
 #include "runtime/state.h"

@@ -4,9 +4,9 @@
 #include <cstdio>
 #include <vector>
 
+#include "base/json_writer.h"
 #include "base/str_cat.h"
 #include "cli/difference.h"
-#include "cli/json_writer.h"
 #include "cli/programs.h"
 #include "cli/session.h"
 #include "cli/tensors.h"

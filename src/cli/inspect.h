@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/json_writer.h"
 #include "base/mapped_file.h"
-#include "cli/json_writer.h"
 #include "cli/verb.h"
 #include "format/program_view.h"
 

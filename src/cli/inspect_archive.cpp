@@ -2,9 +2,9 @@
 #include <cstdio>
 #include <map>
 
+#include "base/json_writer.h"
 #include "base/str_cat.h"
 #include "cli/inspect.h"
-#include "cli/json_writer.h"
 #include "cli/session.h"
 #include "emit/emit.h"
 #include "import/import.h"

@@ -1,9 +1,9 @@
 // pteron inspect WEIGHTS.ptd: what a data file holds.
 #include <cstdio>
 
+#include "base/json_writer.h"
 #include "base/str_cat.h"
 #include "cli/inspect.h"
-#include "cli/json_writer.h"
 #include "format/data_file.h"
 #include "tensor/shape.h"
 

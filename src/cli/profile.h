@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/json_writer.h"
+#include "base/json_writer.h"
 #include "cli/probe.h"
 #include "pteron/program.h"
 #include "runtime/state.h"

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/json_writer.h"
 #include "base/mapped_file.h"
-#include "cli/json_writer.h"
 #include "pteron/program.h"
 #include "pteron/status.h"
 #include "tensor/named_tensor.h"

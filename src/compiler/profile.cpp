@@ -136,9 +136,10 @@ bool complex_scalar(const ir::Graph& graph, const ir::Node& node) {
 /// Dtypes that next to no official kernel takes, nor any conversion to another.
 bool is_rare(DType d) { return is_float8(d) || d == DType::kUInt16 || d == DType::kUInt32 || d == DType::kUInt64; }
 
-bool has_rare_dtype(const ir::Graph& graph, const ir::Node& node) {
+/// True for an argument or result of such a dtype.
+bool has_dtype(const ir::Graph& graph, const ir::Node& node, bool (*is)(DType)) {
   bool found = false;
-  const auto look = [&](ir::ValueId& id) { found = found || (id.valid() && graph[id].kind == ir::ValueKind::kTensor && is_rare(graph[id].type.dtype)); };
+  const auto look = [&](ir::ValueId& id) { found = found || (id.valid() && graph[id].kind == ir::ValueKind::kTensor && is(graph[id].type.dtype)); };
   for (ir::Arg arg : node.args) ir::for_each_value(arg, look);
   for (ir::ValueId out : node.outputs) look(out);
   return found;
@@ -148,11 +149,7 @@ bool complex_beyond(const ir::Graph& graph, const ir::Node& node) {
   if (!executorch_has_kernel(node.op->kernel)) return false;  // said with all kernels that are missing
   if (complex_scalar(graph, node)) return true;
   if (!node.op->known || node.op->is_view() || node.op->has(ir::kAlias) || std::find(std::begin(kComplex), std::end(kComplex), node.op->name) != std::end(kComplex)) return false;
-  bool complex = false;
-  const auto look = [&](ir::ValueId& id) { complex = complex || (id.valid() && is_complex(graph[id].type.dtype)); };
-  for (ir::Arg arg : node.args) ir::for_each_value(arg, look);
-  for (ir::ValueId out : node.outputs) look(out);
-  return complex;
+  return has_dtype(graph, node, [](DType d) { return is_complex(d); });
 }
 
 const Limit* limit_of(const ir::Graph& graph, const ir::Node& node) {
@@ -162,16 +159,19 @@ const Limit* limit_of(const ir::Graph& graph, const ir::Node& node) {
   return nullptr;
 }
 
+/// What the official runtime has against the node; empty if nothing.
+std::string_view problem_of(const ir::Graph& graph, const ir::Node& node) {
+  if (const Limit* limit = limit_of(graph, node); limit != nullptr) return limit->reason;
+  if (node.regions.empty() && complex_beyond(graph, node)) return "the official kernel takes no complex numbers";
+  if (has_dtype(graph, node, is_rare)) return "the official runtime computes nothing in 8-bit floats and unsigned integers of 16 to 64 bits";
+  return {};
+}
+
 void check_graph(const ir::Graph& graph, std::string* problems) {
   for (const ir::NodeId id : graph.order) {
     const ir::Node& node = graph[id];
-    if (const Limit* limit = limit_of(graph, node); limit != nullptr) {
-      str_append(*problems, "\n  ", node.op->name, " at ", node.source.empty() ? str_cat("node ", node.name) : node.source, ": ", limit->reason);
-    } else if (node.regions.empty() && complex_beyond(graph, node)) {
-      str_append(*problems, "\n  ", node.op->name, " at ", node.source.empty() ? str_cat("node ", node.name) : node.source, ": the official kernel takes no complex numbers");
-    } else if (has_rare_dtype(graph, node)) {
-      str_append(*problems, "\n  ", node.op->name, " at ", node.source.empty() ? str_cat("node ", node.name) : node.source, ": the official runtime computes nothing in 8-bit floats and unsigned integers of 16 to 64 bits");
-    }
+    const std::string_view problem = problem_of(graph, node);
+    if (!problem.empty()) str_append(*problems, "\n  ", node.op->name, " at ", node.source.empty() ? str_cat("node ", node.name) : node.source, ": ", problem);
     for (const auto& region : node.regions) check_graph(*region, problems);
   }
 }

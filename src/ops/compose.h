@@ -68,6 +68,12 @@ class Compose {
   ir::Builder& b;
 };
 
+/// A number as ATen takes it beside tensors of this dtype: integers cut a fraction off.
+inline Expr number_for(ir::Builder& b, Expr number, DType dtype) {
+  if (!is_integral(dtype, true) || number.type() != ir::ExprType::kFloat) return number;
+  return b.exprs().make(ir::ExprOp::kTrunc, std::span(&number, 1));
+}
+
 /// A list of bools, which nodes hold as expressions.
 inline std::vector<bool> flags_of(const NodeView& n, std::string_view name) {
   std::vector<bool> out;

@@ -8,9 +8,9 @@
 #include <span>
 
 #include "base/file_writer.h"
+#include "base/json_writer.h"
 #include "base/mapped_file.h"
 #include "base/str_cat.h"
-#include "cli/json_writer.h"
 #include "cli/profile.h"
 #include "cli/programs.h"
 #include "cli/session.h"

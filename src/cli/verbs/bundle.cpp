@@ -1,10 +1,10 @@
 // pteron bundle: a program with inputs and the outputs they must give, in one file.
 #include <cstdio>
 
+#include "base/json_writer.h"
 #include "base/mapped_file.h"
 #include "base/str_cat.h"
 #include "cli/bundled.h"
-#include "cli/json_writer.h"
 #include "cli/make_bundle.h"
 #include "cli/programs.h"
 #include "cli/session.h"

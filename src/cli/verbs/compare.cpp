@@ -4,10 +4,10 @@
 #include <map>
 #include <variant>
 
+#include "base/json_writer.h"
 #include "base/str_cat.h"
 #include "cli/bisect.h"
 #include "cli/difference.h"
-#include "cli/json_writer.h"
 #include "cli/programs.h"
 #include "cli/session.h"
 #include "cli/tensors.h"

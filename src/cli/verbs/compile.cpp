@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "base/file_writer.h"
+#include "base/json_writer.h"
 #include "base/str_cat.h"
-#include "cli/json_writer.h"
 #include "cli/session.h"
 #include "cli/verb.h"
 #include "compiler/compile.h"

@@ -3,9 +3,9 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/json_writer.h"
 #include "base/processor.h"
 #include "base/thread_pool.h"
-#include "cli/json_writer.h"
 #include "cli/session.h"
 #include "cli/verb.h"
 #include "ops/kernels.h"

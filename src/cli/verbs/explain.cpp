@@ -2,8 +2,8 @@
 #include <cstdio>
 #include <functional>
 
+#include "base/json_writer.h"
 #include "base/str_cat.h"
-#include "cli/json_writer.h"
 #include "cli/session.h"
 #include "cli/verb.h"
 #include "compiler/profile.h"

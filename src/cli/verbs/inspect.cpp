@@ -4,10 +4,10 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/json_writer.h"
 #include "base/mapped_file.h"
 #include "base/str_cat.h"
 #include "cli/inspect.h"
-#include "cli/json_writer.h"
 #include "cli/programs.h"
 #include "cli/session.h"
 #include "cli/verb.h"

@@ -1,8 +1,8 @@
 // pteron merge: several .pte files to one.
 #include <cstdio>
 
+#include "base/json_writer.h"
 #include "base/str_cat.h"
-#include "cli/json_writer.h"
 #include "cli/session.h"
 #include "cli/verb.h"
 #include "facade/merge.h"

@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <map>
 
+#include "base/json_writer.h"
 #include "base/str_cat.h"
-#include "cli/json_writer.h"
 #include "cli/ops_report.h"
 #include "cli/ops_trial.h"
 #include "cli/session.h"

@@ -1,9 +1,9 @@
 // pteron opt: runs passes on a program in text form and prints the result; the tool behind the text tests in tests/ir.
 #include <cstdio>
 
+#include "base/json_writer.h"
 #include "base/mapped_file.h"
 #include "base/str_cat.h"
-#include "cli/json_writer.h"
 #include "cli/session.h"
 #include "cli/verb.h"
 #include "ir/text.h"

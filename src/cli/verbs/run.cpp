@@ -3,10 +3,10 @@
 #include <cstdio>
 #include <map>
 
+#include "base/json_writer.h"
 #include "base/mapped_file.h"
 #include "base/str_cat.h"
 #include "cli/bundled.h"
-#include "cli/json_writer.h"
 #include "cli/programs.h"
 #include "cli/session.h"
 #include "cli/tensors.h"

@@ -73,9 +73,7 @@ Ids portable_softshrink(Builder& b, const NodeView& n) {
 Ids portable_threshold(Builder& b, const NodeView& n) {
   Portable f(b);
   const ValueId x = n.value("self");
-  Expr threshold = n.expr("threshold");
-  if (is_integral(f.dtype(x), true) && threshold.type() == ir::ExprType::kFloat) threshold = b.exprs().make(ir::ExprOp::kTrunc, std::span(&threshold, 1));
-  return {f.where(f.compare("le", x, threshold), f.number(n.expr("value"), f.dtype(x)), x)};
+  return {f.where(f.compare("le", x, number_for(b, n.expr("threshold"), f.dtype(x))), f.number(n.expr("value"), f.dtype(x)), x)};
 }
 Ids portable_prelu(Builder& b, const NodeView& n) {
   Portable f(b);

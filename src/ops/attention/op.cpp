@@ -4,6 +4,7 @@
 #include "base/str_cat.h"
 #include "ops/compose.h"
 #include "ops/matmul/rows.h"
+#include "ops/portable.h"
 
 namespace pteron::ops::attention {
 namespace {
@@ -58,11 +59,8 @@ ValueId repeat_heads(Compose& f, ValueId x, Expr heads) {
   return f.view(f.expand(f.unsqueeze(x, static_cast<int>(at) + 1), wide), sizes);
 }
 
-/// An operand as ATen computes with it: half and bfloat16 in float.
-ValueId widened(Compose& f, ValueId x) { return is_reduced_float(f.dtype(x)) ? f.to(x, DType::kFloat32) : x; }
-
 /// Scores before the softmax; query and key are widened.
-ValueId scores_of(Compose& f, const NodeView& n, ValueId query, ValueId key) {
+ValueId scores_of(Portable& f, const NodeView& n, ValueId query, ValueId key) {
   Builder& b = f.b;
   const Expr width = f.size(query, -1);
   ValueId q = query, k = key;
@@ -88,15 +86,15 @@ ValueId scores_of(Compose& f, const NodeView& n, ValueId query, ValueId key) {
   if (mask.valid() && f.dtype(mask) == DType::kBool) {
     scores = b.op("aten::where.self", {mask, scores, b.scalar_tensor(-INFINITY, f.dtype(query))});
   } else if (mask.valid()) {
-    scores = f.add(scores, widened(f, mask));
+    scores = f.add(scores, f.wide(mask));
   }
   return scores;
 }
 
-ValueId attend(Compose& f, const NodeView& n, ValueId* scores) {
+ValueId attend(Portable& f, const NodeView& n, ValueId* scores) {
   const bool gqa = n.has("enable_gqa") && n.boolean("enable_gqa");
-  const ValueId query = widened(f, n.value("query"));
-  ValueId key = widened(f, n.value("key")), value = widened(f, n.value("value"));
+  const ValueId query = f.wide(n.value("query"));
+  ValueId key = f.wide(n.value("key")), value = f.wide(n.value("value"));
   if (gqa && f.rank(key) >= 3) {
     const Expr heads = f.size(query, -3);
     key = repeat_heads(f, key, heads);
@@ -109,13 +107,13 @@ ValueId attend(Compose& f, const NodeView& n, ValueId* scores) {
 }
 
 std::vector<ValueId> decompose(Builder& b, const NodeView& n) {
-  Compose f(b);
+  Portable f(b);
   ValueId scores;
   return {attend(f, n, &scores)};
 }
 
 std::vector<ValueId> decompose_flash(Builder& b, const NodeView& n) {
-  Compose f(b);
+  Portable f(b);
   ValueId scores;
   ValueId out = attend(f, n, &scores);
   if (b.has_kernel == nullptr || b.has_kernel("pteron::scaled_dot_product_attention.out")) {

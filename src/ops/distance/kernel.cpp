@@ -65,9 +65,11 @@ DistanceFn<P> distance_fn(double p) {
   return &distance_of<P, Kind::kPower>;
 }
 
+constexpr int64_t kColumns = 32;  // rows of b that one row of a meets at once: two sums side by side hide the latency of an addition
+
 size_t cdist_workspace(std::span<runtime::Value* const> args) {
   const Tensor& x = args[0]->tensor;
-  constexpr int64_t kRows = 33;  // kColumns rows of b and one of a
+  constexpr int64_t kRows = kColumns + 1;  // of b, and one of a
   return x.rank() < 2 ? 0 : static_cast<size_t>(kScratchLanes * kRows * std::max<int64_t>(x.size(x.rank() - 1), 1)) * sizeof(double);
 }
 size_t two_rows(int64_t n) { return static_cast<size_t>(kScratchLanes * 2 * std::max<int64_t>(n, 1)) * sizeof(double); }
@@ -75,8 +77,6 @@ size_t workspace(std::span<runtime::Value* const> args) {
   const Tensor& x = args[0]->tensor;
   return x.rank() < 2 ? 0 : two_rows(x.size(x.rank() - 1));
 }
-
-constexpr int64_t kColumns = 32;  // rows of b that one row of a meets at once: two sums side by side hide the latency of an addition
 
 /// 64 bytes of numbers: one vector, or two where the processor has no AVX-512. Spelled out, since g++ unrolls a loop over so few columns before it looks for vectors.
 template <typename P>

@@ -255,16 +255,10 @@ bool is_value(const NodeView& n, std::string_view name, double value) {
   return ir::is_number(e) && ir::number_of(e) == value;
 }
 
-/// A factor as ATen takes it beside tensors of this dtype: integers cut a fraction off.
-Expr factor_for(Builder& b, Expr factor, DType dtype) {
-  if (!is_integral(dtype, true) || factor.type() != ir::ExprType::kFloat) return factor;
-  return b.exprs().make(ir::ExprOp::kTrunc, std::span(&factor, 1));
-}
-
 /// beta * self + alpha * product, where a factor of 1 costs nothing and beta == 0 drops self.
 ValueId scaled_sum(Compose& f, const NodeView& n, ValueId product) {
   const DType dtype = f.dtype(product);
-  const Expr alpha = factor_for(f.b, n.expr("alpha"), dtype), beta = factor_for(f.b, n.expr("beta"), dtype);
+  const Expr alpha = number_for(f.b, n.expr("alpha"), dtype), beta = number_for(f.b, n.expr("beta"), dtype);
   const auto is = [](Expr e, double value) { return ir::is_number(e) && ir::number_of(e) == value; };
   if (!is(alpha, 1)) product = f.mul(product, alpha);
   if (is(beta, 0)) return f.expand(product, f.sizes(product));
