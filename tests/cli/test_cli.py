@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import shutil
+import time
 import zipfile
 
 import pytest
@@ -330,6 +331,18 @@ def test_bench_with_inputs(pteron, sample, program):
     done = pteron("bench", program, "--json", "--threads", "1", "--min-time", "0.01", "--inputs", sample / "mlp_float32" / "inputs.safetensors")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["calls"] >= 30
+
+
+def test_bench_measures_as_long_as_it_is_told(pteron, program):
+    started = time.monotonic()
+    done = pteron("bench", program, "--json", "--threads", "1", "--min-time", "0.01", "--warm-up", "0.5", "--min-runs", "2000")
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - started > 0.5 and json.loads(done.stdout)["calls"] >= 2000
+    few = json.loads(pteron("bench", program, "--json", "--threads", "1", "--min-time", "0", "--min-runs", "7").stdout)
+    assert few["calls"] == 7
+    for words in (["--min-runs", "0"], ["--warm-up", "4000"]):
+        done = pteron("bench", program, *words)
+        assert done.returncode == 2 and words[0] in done.stderr
 
 
 @pytest.mark.parametrize("backend", ["cpu", "portable"])

@@ -34,6 +34,8 @@ constexpr Option kBenchOptions[] = {
     {"profile", "", OptionKind::kFlag, "", "print where the time goes, by kernel and by node, those inside delegates included"},
     {"trace", "", OptionKind::kValue, "FILE", "write the calls that were profiled as a Chrome/Perfetto trace"},
     {"min-time", "", OptionKind::kReal, "SECONDS", "shortest time to measure, default 1"},
+    {"min-runs", "", OptionKind::kCount, "N", "fewest calls to measure; default: 30, or 3 where 30 take ten times --min-time"},
+    {"warm-up", "", OptionKind::kReal, "SECONDS", "time of calls that are not counted, before the others; default: a tenth of --min-time"},
 };
 
 /// Processor time of the whole process.
@@ -94,7 +96,20 @@ void add_memory(const runtime::MethodState& method, Measurement* out) {
   }
 }
 
-Result<Measurement> measure(const Arguments& a, double min_seconds) {
+/// How long to measure.
+struct Effort {
+  double warm_seconds = 0, min_seconds = 0;
+  size_t min_runs = 30;
+  bool is_runs_given = false;  ///< if not, slow models are called less often
+};
+
+bool is_enough(const Effort& effort, double spent_ms, size_t runs) {
+  if (spent_ms < effort.min_seconds * 1000) return false;
+  if (runs >= effort.min_runs) return true;
+  return !effort.is_runs_given && runs >= 3 && spent_ms >= effort.min_seconds * 10000;
+}
+
+Result<Measurement> measure(const Arguments& a, const Effort& effort) {
   Measurement out;
   const LoadOptions load = load_options(a);
   const Clock::time_point begin = Clock::now();
@@ -119,10 +134,9 @@ Result<Measurement> measure(const Arguments& a, double min_seconds) {
   const Clock::time_point warm = Clock::now();
   do {
     PTERON_TRY(call());
-  } while (ms_since(warm) < min_seconds * 100);
+  } while (ms_since(warm) < effort.warm_seconds * 1000);
   const Clock::time_point start = Clock::now();
-  // At least 30 calls, or 3 if they take long.
-  while (ms_since(start) < min_seconds * 1000 || (out.latencies_ms.size() < 30 && (out.latencies_ms.size() < 3 || ms_since(start) < min_seconds * 10000))) {
+  while (!is_enough(effort, ms_since(start), out.latencies_ms.size())) {
     const Clock::time_point one = Clock::now();
     const double cpu = cpu_ms();
     PTERON_TRY(call());
@@ -131,15 +145,19 @@ Result<Measurement> measure(const Arguments& a, double min_seconds) {
   }
   std::sort(out.latencies_ms.begin(), out.latencies_ms.end());
   add_memory(method->state(), &out);
-  if (a.flag("profile") || a.has("trace")) PTERON_TRY(profile(*method, call, std::min(min_seconds, 2.0), &out));
+  if (a.flag("profile") || a.has("trace")) PTERON_TRY(profile(*method, call, std::min(effort.min_seconds, 2.0), &out));
   return out;
 }
 
 Result<int> run_bench(const Arguments& a) {
   const double min_seconds = a.real("min-time", 1);
   if (min_seconds > 3600) return usage_error("bench", "--min-time expects seconds from 0 to 3600");
+  const double warm_seconds = a.real("warm-up", min_seconds / 10);
+  if (warm_seconds > 3600) return usage_error("bench", "--warm-up expects seconds from 0 to 3600");
+  const uint64_t min_runs = a.count("min-runs", 30);
+  if (min_runs < 1 || min_runs > 10'000'000) return usage_error("bench", "--min-runs expects a number from 1 to 10000000");
   if (a.has("trace") && a.value("trace").empty()) return usage_error("bench", "--trace names no file");
-  PTERON_ASSIGN(const Measurement m, measure(a, min_seconds));
+  PTERON_ASSIGN(const Measurement m, measure(a, {warm_seconds, min_seconds, min_runs, a.has("min-runs")}));
   if (a.has("trace")) {
     PTERON_ASSIGN(const std::unique_ptr<FileWriter> file, FileWriter::create(a.value("trace")));
     PTERON_TRY(file->write(std::as_bytes(std::span(m.trace))));
