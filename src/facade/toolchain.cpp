@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "backends/cpu/aot/backend.h"
+#include "backends/cuda/aot/backend.h"
 #include "backends/null/aot/backend.h"
 #include "backends/tensorrt/aot/backend.h"
 #include "base/str_cat.h"
@@ -38,6 +39,8 @@ Result<Toolchain> Toolchain::create(const std::vector<std::string>& libraries, i
   const auto has_kernel = [](std::string_view kernel) { return ops::portable_kernels().find(kernel) != nullptr || runtime::prim_kernels().find(kernel) != nullptr; };
   PTERON_ASSIGN(std::unique_ptr<backends::Backend> cpu, cpu::make_backend(has_kernel));
   made.backends_.push_back(std::move(cpu));
+  PTERON_ASSIGN(std::unique_ptr<backends::Backend> cuda, cuda::make_backend());
+  made.backends_.push_back(std::move(cuda));
   made.backends_.push_back(null::make_backend(null::Take::kNothing, has_kernel));
   made.backends_.push_back(null::make_backend(null::Take::kEverything, has_kernel));
   made.backends_.push_back(tensorrt::make_backend());
