@@ -13,11 +13,16 @@ pteron::Status prepare(pteron::GraphEditor& graph) {
     const bool has_bias = call.op != "aten::linear" || !std::holds_alternative<std::monostate>(call.arguments[2]);
     if (has_bias) continue;
     const pteron::GraphTensor weight = graph.tensor(std::get<pteron::GraphValue>(call.arguments[1]));
-    const std::vector<float> zeros(static_cast<size_t>(weight.sizes[0].integer()));
-    PTERON_ASSIGN(call.arguments[2], graph.add_constant("zeros", weight.dtype, {weight.sizes[0].integer()}, {nullptr, std::as_bytes(std::span(zeros))}));
+    const std::vector<std::byte> zeros(static_cast<size_t>(weight.sizes[0].integer()) * pteron::dtype_size(weight.dtype));  // all bits 0: zero in every dtype
+    PTERON_ASSIGN(call.arguments[2], graph.add_constant("zeros", weight.dtype, {weight.sizes[0].integer()}, {nullptr, zeros}));
     PTERON_TRY(graph.replace(node, call.op, call.arguments));
   }
   return pteron::ok_status();
+}
+
+int fail(const pteron::Status& status) {
+  std::fprintf(stderr, "%.*s\n", static_cast<int>(status.message().size()), status.message().data());
+  return pteron::exit_code(status.code());
 }
 
 int main(int argc, char** argv) {
@@ -27,12 +32,10 @@ int main(int argc, char** argv) {
   settings.passes = {{"prepare", prepare}};
   settings.backends = {"portable"};
   const auto edge = pteron::export_program(settings);
-  const pteron::Status status = edge.ok() ? pteron::ok_status() : edge.status();
-  if (!status.ok()) {
-    std::fprintf(stderr, "%.*s\n", static_cast<int>(status.message().size()), status.message().data());
-    return pteron::exit_code(status.code());
-  }
+  if (!edge.ok()) return fail(edge.status());
   std::printf("%s", edge->text().c_str());
   const auto program = edge->finalize();
-  return program.ok() && program->write(argv[2]).ok() ? 0 : 1;
+  if (!program.ok()) return fail(program.status());
+  const auto written = program->write(argv[2]);
+  return written.ok() ? 0 : fail(written.status());
 }

@@ -157,9 +157,9 @@ class Recorder final : public runtime::CallObserver {
 
 Status trace_program(const std::string& path, const Arguments& a, const std::vector<TensorFile>& calls, Trace* trace) {
   const LoadOptions load = load_options(a);
-  PTERON_ASSIGN(const std::shared_ptr<Program> program, Program::load(path, load));
-  PTERON_ASSIGN(const std::string name, pick_method(*program, a.value("method")));
-  PTERON_ASSIGN(const std::unique_ptr<Method> method, program->load_method(name));
+  PTERON_ASSIGN(const LoadedProgram loaded, load_program_file(path, load));
+  PTERON_ASSIGN(const std::string name, pick_method(*loaded.program, a.value("method")));
+  PTERON_ASSIGN(const std::unique_ptr<Method> method, loaded.program->load_method(name));
   Recorder recorder(method->state(), *trace);
   for (size_t call = 0; call < calls.size(); ++call) {
     recorder.begin_call(call);
@@ -175,10 +175,10 @@ Status trace_program(const std::string& path, const Arguments& a, const std::vec
 
 /// The profile a .pte was compiled for, so that an archive is decomposed in the same way.
 Result<compiler::Profile> profile_of(const std::string& path, const Arguments& a) {
-  if (!path.ends_with(".pte")) return compiler::Profile::kPteron;
+  if (!path.ends_with(".pte") && !path.ends_with(".bpte")) return compiler::Profile::kPteron;
   const LoadOptions load = load_options(a);
-  PTERON_ASSIGN(const std::shared_ptr<Program> program, Program::load(path, load));
-  return program->state().meta.profile == "executorch" ? compiler::Profile::kExecutorch : compiler::Profile::kPteron;
+  PTERON_ASSIGN(const LoadedProgram loaded, load_program_file(path, load));
+  return loaded.program->state().meta.profile == "executorch" ? compiler::Profile::kExecutorch : compiler::Profile::kPteron;
 }
 
 bool pairs(const Step& a, const Step& b) {
@@ -268,7 +268,7 @@ Result<int> bisect(const Arguments& a, const std::vector<TensorFile>& calls, con
   Trace traces[2];
   for (int side = 0; side < 2; ++side) {
     const std::string& path = paths[side];
-    if (path.ends_with(".pte")) {
+    if (path.ends_with(".pte") || path.ends_with(".bpte")) {
       PTERON_TRY(trace_program(path, a, calls, &traces[side]));
     } else if (path.ends_with(".pt2")) {
       PTERON_ASSIGN(const compiler::Profile profile, profile_of(paths[1 - side], a));

@@ -61,16 +61,12 @@ Result<std::vector<Difference>> run_case(Method& method, const format::BundledCa
 
 }  // namespace
 
-bool is_bundle(std::span<const std::byte> bytes) { return bytes.size() >= 8 && std::memcmp(bytes.data() + 4, format::kBundleIdentifier.data(), 4) == 0; }
-
-Result<int> run_bundle(const std::string& path, std::span<const std::byte> bytes, const Arguments& arguments) {
-  const auto bundle = format::read_bundle(bytes);
-  if (!bundle.ok()) return Status(bundle.status()).with_context(path);
+Result<int> run_bundle(const std::string& path, const Arguments& arguments) {
   LoadOptions load = load_options(arguments);
   StderrLog log(arguments.flag("quiet") ? LogLevel::kError : LogLevel::kWarning);
   load.log = &log;
-  auto program = Program::load(bundle->program, load);
-  if (!program.ok()) return Status(program.status()).with_context(path);
+  PTERON_ASSIGN(const LoadedProgram loaded, load_program_file(path, load));
+  if (!loaded.bundle) return Status(Code::kInvalidFile, str_cat(path, ": expected a bundled program (.bpte), found another file"));
   Tolerance tolerance;
   if (arguments.has("rtol")) tolerance.rtol = arguments.real("rtol", 0);
   tolerance.atol = arguments.real("atol", tolerance.atol);
@@ -78,8 +74,8 @@ Result<int> run_bundle(const std::string& path, std::span<const std::byte> bytes
   JsonWriter json;
   json.begin_array();
   size_t outputs = 0, bad = 0;
-  for (const format::BundledSuite& suite : bundle->suites) {
-    PTERON_ASSIGN(const std::unique_ptr<Method> method, (*program)->load_method(suite.method));
+  for (const format::BundledSuite& suite : loaded.bundle->suites) {
+    PTERON_ASSIGN(const std::unique_ptr<Method> method, loaded.program->load_method(suite.method));
     for (size_t i = 0; i < suite.cases.size(); ++i) {
       auto differences = run_case(*method, suite.cases[i], tolerance);
       if (!differences.ok()) return std::move(differences).status().with_context(str_cat(path, ": method ", suite.method, ", case ", i));

@@ -21,7 +21,7 @@ aside h3 { margin: 0 0 6px; font-size: 14px; } aside dt { color: var(--soft); ma
 section { position: relative; background: #fff; border-top: 1px solid var(--line); min-height: 0; }
 section p { position: absolute; left: 14px; top: 4px; margin: 0; color: var(--soft); pointer-events: none; }
 svg { width: 100%; height: 100%; display: block; cursor: grab; } svg text { font: 11px ui-monospace, monospace; pointer-events: none; fill: var(--ink); }
-.node rect { stroke: #93a1b3; } .node { cursor: pointer; } .edge { fill: none; stroke: #b4bfcc; }
+.node rect { stroke: #93a1b3; } .node { cursor: pointer; } .edge { fill: none; stroke: #b4bfcc; } .skip { stroke: #4c6ef5; stroke-width: 1.4; }
 .hit rect, rect.hit { stroke: var(--mark); stroke-width: 3; } .chosen rect, rect.chosen { stroke: #000; stroke-width: 3; } .far { opacity: .25; }
 </style></head><body>
 <header><b id="file"></b><select id="method" aria-label="method"></select><input id="search" type="search" placeholder="search operators, values, lines" aria-label="search"><span id="count"></span></header>
@@ -85,8 +85,15 @@ function drawGraph() {
     row.forEach((i, k) => { place[i] = { x: (k - (row.length - 1) / 2) * (width + gapX), y: d * gapY }; });
   });
   const lines = make(svg, "g", {});
+  let beside = 0;
   for (const [a, b] of edges) {
     const p = place[a], q = place[b], y = p.y + 40, m = (y + q.y) / 2;
+    if (depth[b] > depth[a] + 1) {  // over rows in between: round their cards, not behind them
+      const between = rows.slice(depth[a] + 1, depth[b]).flat().map(i => place[i].x);
+      const x = Math.max(p.x, q.x, ...between) + width / 2 + 14 + 9 * (beside++ % 6);
+      make(lines, "path", { class: "edge skip", d: `M${p.x + width / 2} ${p.y + 20} C${x} ${p.y + 20} ${x} ${p.y + 40} ${x} ${p.y + 60} L${x} ${q.y - 20} C${x} ${q.y} ${x} ${q.y + 20} ${q.x + width / 2} ${q.y + 20}` });
+      continue;
+    }
     make(lines, "path", { class: "edge", d: `M${p.x} ${y} C${p.x} ${m} ${q.x} ${m} ${q.x} ${q.y}` });
   }
   nodes = cards.map((card, i) => {
@@ -154,7 +161,10 @@ data.methods.forEach((m, i) => { const o = document.createElement("option"); o.v
 at("method").onchange = e => show(Number(e.target.value));
 at("search").oninput = search;
 at("search").onkeydown = e => { if (e.key === "Enter" && hits.length) choose(hits[turn++ % hits.length], true); };
-if (location.hash.startsWith("#search=")) at("search").value = decodeURIComponent(location.hash.slice(8));
+if (location.hash.startsWith("#search=")) {
+  const word = location.hash.slice(8);
+  try { at("search").value = decodeURIComponent(word); } catch { at("search").value = word; }  // "%" alone is no escape
+}
 if (data.methods.length) show(0);
 document.body.dataset.ready = "yes";
 </script></body></html>

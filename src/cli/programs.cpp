@@ -1,6 +1,8 @@
 // Programs and made-up inputs.
 #include "cli/programs.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -8,6 +10,10 @@
 #include "base/no_memory.h"
 #include "base/str_cat.h"
 #include "cli/session.h"
+#include "format/data_name.h"
+#include "format/meta.h"
+#include "format/program_view.h"
+#include "runtime/data_map.h"
 #include "tensor/dtype.h"
 
 namespace pteron::cli {
@@ -22,6 +28,51 @@ LoadOptions load_options(const Arguments& arguments) {
   load.delegates.push_back(&null::backend());
   load.threads = static_cast<int>(std::min<uint64_t>(arguments.count("threads", 0), 4096));
   return load;
+}
+
+namespace {
+
+/// The data files that a program in memory records and that lie beside `path`.
+Status find_data_beside(const std::string& path, std::span<const std::byte> bytes, std::vector<std::string>& files) {
+  PTERON_ASSIGN(const format::ProgramView view, format::verify_program(bytes));
+  const auto facts = view.named_data(format::kMetaKey);
+  if (!facts.has_value()) return ok_status();
+  PTERON_ASSIGN(const format::ProgramMeta meta, format::read_meta(*facts));
+  for (const format::DataFileMeta& record : meta.data_files) {
+    const std::string_view name = record.name;  // a hostile one would lead out of the folder
+    if (!name.ends_with(".ptd") || !format::check_data_name(name.substr(0, name.size() - 4)).ok()) {
+      return Status(Code::kInvalidFile, str_cat("the program's data file has the name '", name, "', which no data file may have"));
+    }
+    const std::vector<std::string> places = runtime::paths_beside(path, name);
+    const auto found = std::ranges::find_if(places, [](const std::string& place) { return ::access(place.c_str(), F_OK) == 0; });
+    if (found == places.end()) {
+      return Status(Code::kNotFound, str_cat("the weights of the program in the bundle are in ", name, ", and there is no ", places[0], ": a bundle holds no data files; name it (--data FILE)"));
+    }
+    files.push_back(*found);
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+Result<LoadedProgram> load_program_file(const std::string& path, LoadOptions options) {
+  LoadedProgram made;
+  PTERON_ASSIGN(made.file, options.map ? FileBytes::map(path) : FileBytes::read(path));
+  if (!format::is_bundle(made.file->bytes())) {
+    PTERON_ASSIGN(made.program, Program::load(path, options));
+    return made;
+  }
+  const auto with_path = [&](Status status) { return std::move(status).with_context(path); };
+  auto bundle = format::read_bundle(made.file->bytes());
+  if (!bundle.ok()) return with_path(std::move(bundle).status());
+  made.bundle = std::make_unique<format::Bundle>(std::move(bundle).value());
+  if (options.data_files.empty()) {
+    if (Status found = find_data_beside(path, made.bundle->program, options.data_files); !found.ok()) return with_path(std::move(found));
+  }
+  auto program = Program::load(made.bundle->program, options);
+  if (!program.ok()) return with_path(std::move(program).status());
+  made.program = std::move(program).value();
+  return made;
 }
 
 Result<std::string> pick_method(const Program& program, const std::string& wanted) {

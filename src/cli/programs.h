@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/mapped_file.h"
 #include "cli/verb.h"
+#include "format/bundle.h"
 #include "pteron/program.h"
 #include "pteron/status.h"
 
@@ -14,6 +16,16 @@ namespace pteron::cli {
 
 /// Load options from --data, --threads, --no-map.
 LoadOptions load_options(const Arguments& arguments);
+/// A program from a file: of a .bpte the one inside.
+/// Owns: the file that program and bundle borrow from, so it goes last.
+struct LoadedProgram {
+  std::shared_ptr<FileBytes> file;
+  std::unique_ptr<format::Bundle> bundle;  ///< null for a .pte
+  std::shared_ptr<Program> program;
+};
+/// Weights that a bundle's program records are taken from beside the bundle, if no data file is given.
+/// Errors: those of Program::load and format::read_bundle; kNotFound (no such weights).
+Result<LoadedProgram> load_program_file(const std::string& path, LoadOptions options);
 /// `wanted`, or forward, or the first method.
 /// Errors: kInvalidFile (a program without methods).
 Result<std::string> pick_method(const Program& program, const std::string& wanted);

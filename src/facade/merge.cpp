@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/str_cat.h"
+#include "format/bundle.h"
 #include "format/contents.h"
 #include "format/data_name.h"
 #include "format/meta.h"
@@ -30,6 +31,14 @@ struct Source {
   std::string path;
   ProgramSpec spec;
   format::ProgramMeta meta;  ///< without methods if the program has no facts
+};
+
+/// What a program records of its data file.
+struct DataFacts {
+  std::string hash;  ///< of the manifest; empty: none
+  uint64_t size = 0;
+  bool fits(const format::DataFileMeta& record) const { return hash == record.manifest_hash && size == record.size_bytes; }
+  std::string text() const { return str_cat(size, " bytes, ", hash.empty() ? std::string("no manifest") : str_cat("manifest ", hash)); }
 };
 
 /// Who gave a key its bytes.
@@ -56,7 +65,14 @@ class Merger {
  private:
   Status read(const std::string& path) {
     PTERON_ASSIGN(std::shared_ptr<FileBytes> file, FileBytes::map(path));
-    auto view = format::verify_program(file->bytes());
+    std::span<const std::byte> bytes = file->bytes();
+    if (format::is_bundle(bytes)) {  // the program in it; its cases are of the bundle
+      auto bundle = format::read_bundle(bytes);
+      if (!bundle.ok()) return std::move(bundle).status().with_context(str_cat("loading ", path));
+      out_->bundles.push_back(std::move(bundle).value());
+      bytes = out_->bundles.back().program;
+    }
+    auto view = format::verify_program(bytes);
     if (!view.ok()) return std::move(view).status().with_context(str_cat("loading ", path));
     out_->files.push_back(std::move(file));
     out_->programs.push_back(std::move(view).value());
@@ -135,54 +151,70 @@ class Merger {
         PTERON_ASSIGN(const std::string path, find_data(source, record));
         std::error_code error;
         const std::string real = fs::weakly_canonical(path, error).string();
-        std::string hash;
-        uint64_t size = 0;
-        PTERON_TRY(add_data(path, opened.insert(error ? path : real).second, &hash, &size));
-        if (hash == record.manifest_hash && size == record.size_bytes) continue;
-        return Status(Code::kIncompatible,
-                      str_cat(source.path, " needs its data file ", record.name, " (", record.size_bytes, " bytes, manifest ", record.manifest_hash, "); ",
-                              path, " is another one (", size, " bytes, ", hash.empty() ? std::string("no manifest") : str_cat("manifest ", hash), ")"));
+        PTERON_ASSIGN(const DataFacts facts, add_data(path, opened.insert(error ? path : real).second));
+        if (facts.fits(record)) continue;
+        return Status(Code::kIncompatible, str_cat(needs(source, record), path, " is another one (", facts.text(), ")"));
       }
     }
     for (const std::string& path : options_.data_files) {
       std::error_code error;
       const std::string real = fs::weakly_canonical(path, error).string();
-      std::string hash;
-      uint64_t size = 0;
-      PTERON_TRY(add_data(path, opened.insert(error ? path : real).second, &hash, &size));
+      auto facts = add_data(path, opened.insert(error ? path : real).second);
+      if (!facts.ok()) return std::move(facts).status();
     }
     return ok_status();
   }
 
-  /// A given file of the recorded name, or the one beside the program.
+  static std::string needs(const Source& source, const format::DataFileMeta& record) {
+    return str_cat(source.path, " needs its data file ", record.name, " (", record.size_bytes, " bytes, manifest ", record.manifest_hash, "); ");
+  }
+
+  /// The given file that has the recorded manifest, whatever its name; the one beside the program if none of that name is given.
   Result<std::string> find_data(const Source& source, const format::DataFileMeta& record) const {
     const bool is_name = record.name.ends_with(".ptd") && format::check_data_name(std::string_view(record.name).substr(0, record.name.size() - 4)).ok();
     if (!is_name) return Status(Code::kInvalidFile, str_cat(source.path, ": the data file has the name '", record.name, "', which no data file may have"));
+    std::vector<std::string> others;  // of that name
     for (const std::string& path : options_.data_files) {
-      if (fs::path(path).filename() == record.name) return path;
+      PTERON_ASSIGN(const DataFacts facts, facts_of(path));
+      if (facts.fits(record)) return path;
+      if (fs::path(path).filename() == record.name) others.push_back(str_cat(path, " is another one (", facts.text(), ")"));
     }
+    std::string text;
+    for (const std::string& other : others) str_append(text, text.empty() ? "" : ", ", other);
+    if (!others.empty()) return Status(Code::kIncompatible, str_cat(needs(source, record), text));
     const std::string beside = (fs::path(source.path).parent_path() / record.name).string();
     std::error_code error;
     if (fs::exists(beside, error)) return beside;
     return Status(Code::kNotFound, str_cat(source.path, " needs its data file ", record.name, "; there is no ", beside, " (--data FILE)"));
   }
 
-  Status add_data(const std::string& path, bool is_new, std::string* hash, uint64_t* size) {
+  static Result<DataFacts> facts_of(const FileBytes& file, const Result<format::DataFileView>& view) {
+    if (!view.ok()) return view.status();
+    PTERON_ASSIGN(const auto manifest, format::check_manifest(*view, false));
+    return DataFacts{manifest.has_value() ? manifest->hash : std::string(), file.bytes().size()};
+  }
+
+  static Result<DataFacts> facts_of(const std::string& path) {
+    PTERON_ASSIGN(const std::shared_ptr<FileBytes> file, FileBytes::map(path));
+    auto facts = facts_of(*file, format::verify_data_file(file->bytes()));
+    if (!facts.ok()) return std::move(facts).status().with_context(str_cat("loading ", path));
+    return facts;
+  }
+
+  /// Takes the entries of a file that is new.
+  Result<DataFacts> add_data(const std::string& path, bool is_new) {
     PTERON_ASSIGN(std::shared_ptr<FileBytes> file, FileBytes::map(path));
     auto view = format::verify_data_file(file->bytes());
-    if (!view.ok()) return std::move(view).status().with_context(str_cat("loading ", path));
-    auto manifest = format::check_manifest(*view, false);
-    if (!manifest.ok()) return std::move(manifest).status().with_context(str_cat("loading ", path));
-    if (manifest->has_value()) *hash = (*manifest)->hash;
-    *size = file->bytes().size();
-    if (!is_new) return ok_status();
+    auto facts = facts_of(*file, view);
+    if (!facts.ok()) return std::move(facts).status().with_context(str_cat("loading ", path));
+    if (!is_new) return facts;
     for (const format::DataEntry& entry : view->entries()) {
       if (entry.key.starts_with(format::kManifestPrefix)) continue;
       PTERON_TRY(add_entry(path, entry));
     }
     out_->files.push_back(std::move(file));
     out_->data.push_back(std::move(view).value());
-    return ok_status();
+    return facts;
   }
 
   Status add_entry(const std::string& path, const format::DataEntry& entry) {
@@ -306,6 +338,7 @@ class Merger {
     compiler::FinishedProgram& finished = out_->finished;
     finished.alignment_bytes = options_.alignment_bytes;
     if (!finished.data.entries.empty()) {
+      if (options_.data_name.empty() && !options_.no_data_name.empty()) return invalid(options_.no_data_name);
       PTERON_TRY(format::check_data_name(options_.data_name));
       finished.data_name = options_.data_name;
       PTERON_ASSIGN(finished.manifest_hash, format::add_manifest(finished.data));

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/mapped_file.h"
 #include "compiler/compile.h"
+#include "format/bundle.h"
 #include "format/data_file.h"
 #include "format/program_view.h"
 #include "pteron/status.h"
@@ -22,10 +24,11 @@ struct MethodRename {
 };
 
 struct MergeOptions {
-  std::vector<std::string> programs;  ///< paths of .pte files, ours or official ones
+  std::vector<std::string> programs;  ///< paths of .pte files, ours or official ones, or of bundles (.bpte), whose program is taken
   std::vector<MethodRename> renames;
   std::vector<std::string> data_files;  ///< of programs that record none, or whose file does not lie beside them
-  std::string data_name;                ///< of the merged data file, without ".ptd"
+  std::string data_name;                ///< of the merged data file, without ".ptd"; empty: there is none to be had, for the reason below
+  std::string no_data_name = {};        ///< a sentence; only said if the merged program has a data file
   uint64_t alignment_bytes = 64;
 };
 
@@ -36,6 +39,7 @@ struct Merged {
   std::vector<std::string> methods;
   uint64_t shared_bytes = 0;  ///< bytes of the programs and data files that are stored once instead of several times
   std::vector<std::shared_ptr<FileBytes>> files;
+  std::deque<format::Bundle> bundles;  ///< whose programs were merged
   std::vector<format::ProgramView> programs;
   std::vector<format::DataFileView> data;
 };

@@ -2,6 +2,7 @@
 #include "format/bundle.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/str_cat.h"
 #include "format/layout.h"
@@ -88,6 +89,10 @@ Result<BundledSuite> read_suite(const wb::TestSuite& suite) {
 }
 
 }  // namespace
+
+bool is_bundle(std::span<const std::byte> file) {
+  return file.size() >= 8 && std::memcmp(file.data() + 4, kBundleIdentifier.data(), kBundleIdentifier.size()) == 0;
+}
 
 Result<Buffer> write_bundle(const Bundle& bundle) {
   uint64_t total = bundle.program.size();

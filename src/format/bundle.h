@@ -17,6 +17,9 @@ namespace pteron::format {
 
 inline constexpr std::string_view kBundleIdentifier = "BP08";
 
+/// Whether a file says that it is a bundle. Nothing is checked.
+bool is_bundle(std::span<const std::byte> file);
+
 /// A tensor of a bundle: bytes.size() is exactly what the layout takes.
 struct BundledTensor {
   DataLayout layout;

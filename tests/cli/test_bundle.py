@@ -50,7 +50,6 @@ def test_several_methods_and_weights_outside(tool, sample, tmp_path):
     tool("bundle", tmp_path / "m.pte", *[w for method, name in models.items() for w in ("--method", method, "--inputs", sample / name / "inputs.safetensors")], "-o", tmp_path / "m.bpte")
     rows = json.loads(tool("run", tmp_path / "m.bpte", "--data", tmp_path / "m.ptd", "--json").stdout)
     assert {row["method"] for row in rows} == {"one", "two"} and all(row["ok"] for row in rows)
-    assert "m.ptd" in tool("run", tmp_path / "m.bpte", expect=3).stderr
 
 
 ROWS = [
@@ -93,3 +92,55 @@ def test_text_outputs_are_refused(tool, sample, tmp_path):
     assert "a bundle cannot hold it" in tool("bundle", tmp_path / "m.pte", "--method", "get_name", "-o", tmp_path / "m.bpte", expect=5).stderr
     tool("bundle", tmp_path / "m.pte", "--method", "get_size", "-o", tmp_path / "m.bpte")
     assert "1 of 1" in tool("run", tmp_path / "m.bpte").stdout
+
+
+@pytest.fixture
+def bundle(tool, sample, tmp_path):
+    """A bundle whose program has its weights outside."""
+    inputs = sample / "mlp_float32" / "inputs.safetensors"
+    tool("compile", sample / "mlp_float32" / "model.pt2", "-o", tmp_path / "m.pte", "--external-weights")
+    (tmp_path / "b").mkdir()
+    tool("bundle", tmp_path / "m.pte", "--inputs", inputs, "--inputs", inputs, "-o", tmp_path / "b" / "m.bpte")
+    return tmp_path / "b" / "m.bpte"
+
+
+def test_weights_outside_lie_beside_the_bundle(tool, sample, bundle, tmp_path):
+    said = tool("run", bundle, expect=3).stderr
+    assert "are in m.ptd" in said and str(bundle.with_name("m.ptd")) in said and "--data FILE" in said
+    shutil.copy(tmp_path / "m.ptd", bundle.parent)
+    assert "2 of 2 expected outputs agree" in tool("run", bundle).stdout
+    tool("compile", sample / "mlp_float16" / "model.pt2", "-o", tmp_path / "o.pte", "--external-weights")
+    shutil.copy(tmp_path / "o.ptd", bundle.with_name("m.ptd"))
+    assert "another program's" in tool("run", bundle, expect=3).stderr
+    assert "2 of 2" in tool("run", bundle, "--data", tmp_path / "m.ptd").stdout
+
+
+@pytest.mark.parametrize("words", [["--repeat", "3"], ["--seed", "1"], ["--print", "all"], ["--raw-outputs", "{tmp}/raw"], ["--inputs", "{tmp}/x.safetensors"], ["--method", "forward"]])
+def test_what_cases_say_is_no_option(tool, bundle, tmp_path, words):
+    said = tool("run", bundle, *[w.format(tmp=tmp_path) for w in words], "--data", tmp_path / "m.ptd", expect=2).stderr
+    assert f"leave {words[0]} out" in said
+    assert f"leave {words[0]} out" in tool("run", "--bundled", bundle, *[w.format(tmp=tmp_path) for w in words], expect=2).stderr
+
+
+def test_a_program_is_no_bundle(tool, bundle, tmp_path):
+    assert "expected a bundled program (.bpte), found another file" in tool("run", "--bundled", tmp_path / "m.pte", expect=3).stderr
+
+
+def test_bundles_are_inspected_and_compared(tool, sample, bundle, tmp_path):
+    described = json.loads(tool("inspect", bundle, "--json").stdout)
+    program = json.loads(tool("inspect", tmp_path / "m.pte", "--json").stdout)
+    assert described["kind"] == "bpte" and described["file_bytes"] == bundle.stat().st_size
+    assert described["cases"] == [{"method": "forward", "inputs": 1, "expected": 1}] * 2
+    assert described["methods"] == program["methods"] and "cases" not in program and program["kind"] == "pte"
+    text = tool("inspect", bundle, "--instructions").stdout
+    assert "bundled program" in text and "method forward, case 1: 1 inputs, 1 expected outputs" in text and "instructions of forward" in text
+    tool("inspect", bundle, "--html", tmp_path / "page.html")
+    assert "PteronCpuBackend" in (tmp_path / "page.html").read_text()
+    words = ["--inputs", sample / "mlp_float32" / "inputs.safetensors", "--data", tmp_path / "m.ptd"]
+    tool("compare", bundle, tmp_path / "m.pte", *words, "--rtol", "0", "--atol", "0")
+    tool("compare", sample / "mlp_float32" / "model.pt2", bundle, *words)
+    tool("compare", sample / "mlp_float32" / "model.pt2", bundle, "--bisect", *words)
+    cut = tmp_path / "cut.bpte"
+    cut.write_bytes(bundle.read_bytes()[:200])
+    for words in (["inspect", cut], ["run", cut], ["merge", cut, "-o", tmp_path / "x.pte"]):
+        assert "cut.bpte" in tool(*words, expect=3).stderr

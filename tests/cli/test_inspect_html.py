@@ -103,3 +103,35 @@ def test_a_browser_draws_it(page, tmp_path):
     assert dom.count('class="node') == 7 + 2  # instructions, the input and the output
     assert len(re.findall(r'class="node[^"]*\bhit\b', dom)) >= 3 and len(re.findall(r'class="node[^"]*\bfar\b', dom)) >= 4
     assert "found; Enter shows the next" in dom and dom.count("<title>%") >= 6
+
+
+def dump(path, word):
+    done = subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1400,900", "--virtual-time-budget=4000", "--dump-dom", f"file://{path}{word}"],
+                          capture_output=True, text=True, timeout=120)
+    assert 'data-ready="yes"' in done.stdout, done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.mark.skipif(BROWSER is None, reason="browser: no Chromium is installed")
+def test_a_word_that_is_no_escape_is_searched_as_it_is(page, tmp_path):
+    page("mlp_float32", "--backend", "portable")
+    dom = dump(tmp_path / "m.html", "#search=%")
+    assert len(re.findall(r'class="node[^"]*\bhit\b', dom)) == 9  # values are written %0, %1
+
+
+@pytest.mark.skipif(BROWSER is None, reason="browser: no Chromium is installed")
+def test_connections_over_several_rows_pass_beside_the_cards(pteron, tmp_path):
+    torch = pytest.importorskip("torch")
+
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            return x + torch.tanh(torch.cos(torch.exp(x)))
+    torch.export.save(torch.export.export(Net(), (torch.rand(3),)), tmp_path / "net.pt2")
+    assert pteron("compile", tmp_path / "net.pt2", "--backend", "portable", "-o", tmp_path / "m.pte").returncode == 0
+    assert pteron("inspect", tmp_path / "m.pte", "--html", tmp_path / "m.html").returncode == 0
+    dom = dump(tmp_path / "m.html", "")
+    cards = [(float(x), float(y)) for x, y in re.findall(r'class="node[^"]*" transform="translate\(([-\d.]+) ([-\d.]+)\)"', dom)]
+    skips = re.findall(r'class="edge skip" d="M([-\d.]+) ([-\d.]+) C([-\d.]+) [^"]*"', dom)
+    assert len(cards) == 6 and len(skips) == 1, dom[-3000:]
+    x, y, beside = map(float, skips[0])
+    assert x == cards[0][0] + 190 and beside > max(cx for cx, _ in cards) + 190

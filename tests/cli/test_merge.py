@@ -177,3 +177,51 @@ def test_states_stay_with_their_program(tool, sample, tmp_path):
     # A merged program has arenas of several programs: merged once more, they stay apart too.
     tool("merge", tmp_path / "c.pte", tmp_path / "a.pte", "-o", tmp_path / "d.pte", "--rename", "a:a1=x1", "--rename", "a:a2=x2")
     assert calls("d", ["a1", "b1", "x1", "a2", "x2", "b2"]) == [a[0], b[0], a[0], a[1], a[1], b[1]]
+
+
+def test_data_files_of_one_name_go_to_the_programs_that_record_them(tool, sample, tmp_path):
+    """Two programs in two folders, both with a w.ptd: each gets the one whose manifest it records, in either order."""
+    expected, data = {}, {}
+    for name in ("mlp_float32", "mlp_float16"):
+        (tmp_path / name).mkdir()
+        tool("compile", sample / name / "model.pt2", "-o", tmp_path / name / f"{name}.pte", "--external-weights=w")
+        expected[name] = results(tool, tmp_path / name / f"{name}.pte", sample, name, "forward", tmp_path)
+        (tmp_path / "data" / name).mkdir(parents=True)
+        data[name] = (tmp_path / name / "w.ptd").rename(tmp_path / "data" / name / "w.ptd")
+    programs = [tmp_path / name / f"{name}.pte" for name in expected]
+    words = ["merge", *programs, "-o", tmp_path / "all.pte", "--rename", "mlp_float32:forward=a", "--rename", "mlp_float16:forward=b"]
+    for order in (list(data.values()), list(data.values())[::-1]):
+        tool(*words, "--data", order[0], "--data", order[1])
+        for name, method in (("mlp_float32", "a"), ("mlp_float16", "b")):
+            assert results(tool, tmp_path / "all.pte", sample, name, method, tmp_path) == expected[name]
+    for file in ("all.pte", "all.ptd"):
+        (tmp_path / file).unlink()
+    said = tool(*words, "--data", data["mlp_float32"], expect=3).stderr  # of that name, and not what the other records
+    assert "mlp_float16.pte needs its data file w.ptd" in said and f"{data['mlp_float32']} is another one" in said
+    other = tmp_path / "third" / "w.ptd"
+    other.parent.mkdir()
+    shutil.copy(data["mlp_float32"], other)
+    said = tool(*words, "--data", data["mlp_float32"], "--data", other, expect=3).stderr
+    assert str(data["mlp_float32"]) in said and str(other) in said  # all that were tried
+    assert not (tmp_path / "all.pte").exists() and not (tmp_path / "all.ptd").exists()
+
+
+def test_an_output_that_gives_no_name_for_the_data_file(tool, sample, tmp_path):
+    tool("compile", sample / "mlp_float32" / "model.pt2", "-o", tmp_path / "m.pte", "--external-weights")
+    said = tool("merge", tmp_path / "m.pte", "-o", tmp_path / "nul.pte", expect=2).stderr
+    assert "for a device" in said and "--data-name NAME" in said and not (tmp_path / "nul.pte").exists()
+    tool("merge", tmp_path / "m.pte", "-o", tmp_path / "nul.pte", "--data-name", "w")
+    tool("compile", sample / "mlp_float32" / "model.pt2", "-o", tmp_path / "in.pte")
+    tool("merge", tmp_path / "in.pte", "-o", tmp_path / "con.pte")  # without a data file the name does not matter
+
+
+def test_the_program_of_a_bundle_is_merged(tool, sample, tmp_path):
+    inputs = inputs_of(sample, "mlp_float32")
+    tool("compile", sample / "mlp_float32" / "model.pt2", "-o", tmp_path / "m.pte", "--external-weights")
+    expected = results(tool, tmp_path / "m.pte", sample, "mlp_float32", "forward", tmp_path)
+    tool("bundle", tmp_path / "m.pte", "--inputs", inputs, "-o", tmp_path / "m.bpte")
+    (tmp_path / "m.pte").unlink()
+    tool("compile", sample / "cnn" / "model.pt2", "-o", tmp_path / "c.pte")
+    said = tool("merge", tmp_path / "m.bpte", tmp_path / "c.pte", "-o", tmp_path / "all.pte", "--rename", "c:forward=image").stderr
+    assert "their cases stay in the bundles" in said
+    assert results(tool, tmp_path / "all.pte", sample, "mlp_float32", "forward", tmp_path) == expected

@@ -31,6 +31,8 @@ ROWS = [
     ("unknown operator", ["compile", "{sample}/file_unknown_operator/model.pt2", "-o", "{out}"], 4, "unsupported operator"),
     ("future schema", ["compile", "{sample}/file_schema_from_future/model.pt2", "-o", "{out}"], 3, "schema"),
     ("short weight", ["compile", "{sample}/file_weight_short/model.pt2", "-o", "{out}"], 3, "bytes"),
+    ("an archive beside methods", ["compile", MLP, "--method", "f=" + MLP, "-o", "{out}"], 2, "write --method forward="),
+    ("edge text of a phase before partition", ["compile", MLP, "--stop-after", "decompose", "--edge-text", "{tmp}/e.txt", "-o", "{out}"], 2, "--edge-text shows the graphs after partition, --stop-after decompose ends before it"),
     ("method twice", ["compile", "--method", "a=" + MLP, "--method", "a=" + MLP, "-o", "{out}"], 2, "two methods named 'a'"),
     ("method that is no identifier", ["compile", "--method", "a-b={tmp}/none.pt2", "-o", "{out}"], 2, "method name 'a-b' is no identifier"),
     ("method that begins with a digit", ["compile", "--method", "2nd={tmp}/none.pt2", "-o", "{out}"], 2, "method name '2nd' is no identifier"),

@@ -4,11 +4,11 @@
 #include "base/json_writer.h"
 #include "base/mapped_file.h"
 #include "base/str_cat.h"
-#include "cli/bundled.h"
 #include "cli/make_bundle.h"
 #include "cli/programs.h"
 #include "cli/session.h"
 #include "cli/verb.h"
+#include "format/bundle.h"
 #include "format/data_name.h"
 
 namespace pteron::cli {
@@ -54,7 +54,7 @@ Result<int> run_bundle_verb(const Arguments& a) {
   StderrLog log(a.flag("quiet") ? LogLevel::kError : LogLevel::kWarning);
   load.log = &log;
   PTERON_ASSIGN(const std::shared_ptr<FileBytes> file, FileBytes::map(path));
-  if (is_bundle(file->bytes())) return usage_error("bundle", str_cat(path, " is a bundled program already"));
+  if (format::is_bundle(file->bytes())) return usage_error("bundle", str_cat(path, " is a bundled program already"));
   PTERON_ASSIGN(std::shared_ptr<Program> program, Program::load(path, load));
   BundleMaker maker(program);
   const size_t cases = inputs.empty() ? 1 : inputs.size();  // a method without inputs has one case

@@ -48,9 +48,9 @@ using Calls = std::vector<Tensors>;
 
 Status run_program(const std::string& path, const Arguments& a, const std::vector<TensorFile>& inputs, Calls* out) {
   const LoadOptions load = load_options(a);
-  PTERON_ASSIGN(const std::shared_ptr<Program> program, Program::load(path, load));
-  PTERON_ASSIGN(const std::string name, pick_method(*program, a.value("method")));
-  PTERON_ASSIGN(const std::unique_ptr<Method> method, program->load_method(name));
+  PTERON_ASSIGN(const LoadedProgram loaded, load_program_file(path, load));
+  PTERON_ASSIGN(const std::string name, pick_method(*loaded.program, a.value("method")));
+  PTERON_ASSIGN(const std::unique_ptr<Method> method, loaded.program->load_method(name));
   for (const TensorFile& file : inputs) {
     PTERON_TRY(set_inputs(*method, file));
     PTERON_TRY(method->execute());
@@ -88,7 +88,7 @@ Status run_archive(const std::string& path, const std::vector<TensorFile>& input
 
 Status read_side(const std::string& path, const Arguments& a, const std::vector<TensorFile>& inputs, Calls* out) {
   if (path.ends_with(".pt2")) return run_archive(path, inputs, out);
-  if (path.ends_with(".pte")) return run_program(path, a, inputs, out);
+  if (path.ends_with(".pte") || path.ends_with(".bpte")) return run_program(path, a, inputs, out);
   PTERON_ASSIGN(const TensorFile file, TensorFile::read(path));
   Tensors call;
   for (const NamedTensor& tensor : file.tensors) PTERON_TRY(call.add(tensor.name, tensor.view));
@@ -213,6 +213,6 @@ Result<int> run_compare(const Arguments& a) {
 }  // namespace
 
 extern const Verb k_compare_verb;
-const Verb k_compare_verb = {"compare", "compare two of: a .pt2, a .pte, expected tensors", "A B [--inputs IN.safetensors] [options]", 2, 2, kCompareOptions, run_compare};
+const Verb k_compare_verb = {"compare", "compare two of: a .pt2, a .pte or .bpte, expected tensors", "A B [--inputs IN.safetensors] [options]", 2, 2, kCompareOptions, run_compare};
 
 }  // namespace pteron::cli

@@ -25,7 +25,7 @@ constexpr Option kCompileOptions[] = {
     {"output", "o", OptionKind::kValue, "FILE", "the program to write; default: the input's name with .pte"},
     {"method", "", OptionKind::kList, "NAME=FILE", "one method of a program with several (instead of MODEL.pt2)"},
     {"constant", "", OptionKind::kList, "NAME=VALUE", "a method without inputs that gives back a number, true, false, text, or a list of ints (1,2,3)"},
-    {"share-state", "", OptionKind::kList, "NAME", "a buffer that is the same memory in all methods that have it; else every method has its own"},
+    {"share-state", "", OptionKind::kList, "NAME", "a buffer that is the same memory in all methods that have it; else every method has its own, where the loader does not give all methods one memory (the official runtime may)"},
     {"kernels", "", OptionKind::kList, "LIBRARY", "a shared library with own operators (pteron/ops.h)"},
     {"backend", "", OptionKind::kList, "NAME[,NAME]", "backends in order of preference, default cpu; 'portable', alone or last, is the portable kernels, which run what is left"},
     {"precision", "", OptionKind::kValue, "NAME", "float32 (default), or bf16: weights and operands of linear layers and dense convolutions in bfloat16, all else in float32"},
@@ -72,7 +72,11 @@ std::string read_methods(const Arguments& a, compiler::CompileOptions* options) 
     if (equals == std::string::npos || equals == 0) return str_cat("--method expects NAME=FILE, found '", text, "'");
     options->methods.push_back({text.substr(0, equals), text.substr(equals + 1)});
   }
-  if (!a.positionals().empty()) options->methods.push_back({"forward", a.positionals()[0]});
+  if (!a.positionals().empty()) {
+    const std::string& path = a.positionals()[0];
+    if (!options->methods.empty()) return str_cat("name all methods with --method, or give one archive without it: write --method forward=", path, " instead of ", path);
+    options->methods.push_back({"forward", path});
+  }
   return {};
 }
 
@@ -413,6 +417,9 @@ Result<int> run_compile(const Arguments& a) {
   }
   const std::string edge_text = a.value("edge-text");
   if (a.has("edge-text")) {
+    const auto phases = compiler::phase_names();
+    const bool is_early = !options.stop_after.empty() && std::ranges::find(phases, options.stop_after) < std::ranges::find(phases, "partition");
+    if (is_early) return usage_error("compile", str_cat("--edge-text shows the graphs after partition, --stop-after ", options.stop_after, " ends before it; --dump-after ", options.stop_after, " prints the graphs as they are then"));
     if (const std::string problem = check_edge_text(edge_text, output, a.flag("etrecord"), options); !problem.empty()) return usage_error("compile", problem);
   }
   StderrLog log(a.flag("quiet") ? LogLevel::kError : LogLevel::kWarning);

@@ -1,8 +1,9 @@
-// pteron inspect: what a .pte, a .pt2 or a .ptd holds; told apart by content.
+// pteron inspect: what a .pte, a .bpte, a .pt2 or a .ptd holds; told apart by content.
 #include <sys/stat.h>
 
 #include <cstdio>
 #include <cstring>
+#include <optional>
 
 #include "base/json_writer.h"
 #include "base/mapped_file.h"
@@ -11,6 +12,7 @@
 #include "cli/programs.h"
 #include "cli/session.h"
 #include "cli/verb.h"
+#include "format/bundle.h"
 #include "format/data_name.h"
 #include "format/program_view.h"
 #include "runtime/state.h"
@@ -22,7 +24,7 @@ namespace {
 constexpr Option kInspectOptions[] = {
     {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) to open with a program"},
     {"instructions", "", OptionKind::kFlag, "", "list the instructions of every method of a .pte"},
-    {"html", "", OptionKind::kValue, "FILE", "write a .pte as one page for a browser: graphs to zoom and search, planned memory over time"},
+    {"html", "", OptionKind::kValue, "FILE", "write a .pte (of a .bpte the program in it) as one page for a browser: graphs to zoom and search, planned memory over time"},
     {"weights", "", OptionKind::kFlag, "", "list the weights of a .pt2"},
     {"verify-data", "", OptionKind::kFlag, "", "compare the payloads of a .ptd with its manifest"},
 };
@@ -127,7 +129,32 @@ std::string_view place_of(const std::string& program, const format::DataFileMeta
   return "not beside the program";
 }
 
-Result<int> inspect_program(const std::string& path, std::span<const std::byte> bytes, const Arguments& a) {
+void bundle_json(JsonWriter& json, const format::Bundle& bundle) {
+  json.key("cases");
+  json.begin_array();
+  for (const format::BundledSuite& suite : bundle.suites) {
+    for (const format::BundledCase& one : suite.cases) {
+      json.begin_object();
+      json.field("method", suite.method);
+      json.field("inputs", static_cast<uint64_t>(one.inputs.size()));
+      json.field("expected", static_cast<uint64_t>(one.expected.size()));
+      json.end_object();
+    }
+  }
+  json.end_array();
+}
+
+void print_bundle(const std::string& path, const format::Bundle& bundle, uint64_t file_bytes) {
+  std::printf("%s: bundled program, %llu bytes\n", path.c_str(), static_cast<unsigned long long>(file_bytes));
+  for (const format::BundledSuite& suite : bundle.suites) {
+    for (size_t i = 0; i < suite.cases.size(); ++i) {
+      std::printf("  method %s, case %zu: %zu inputs, %zu expected outputs\n", suite.method.c_str(), i, suite.cases[i].inputs.size(), suite.cases[i].expected.size());
+    }
+  }
+}
+
+/// bundle: that the program is in; may be null.
+Result<int> inspect_program(const std::string& path, std::span<const std::byte> bytes, const format::Bundle* bundle, uint64_t bundle_bytes, const Arguments& a) {
   const LoadOptions load = load_options(a);
   // From memory: data files beside the program are not needed to say what it is, and not opened.
   auto loaded = Program::load(bytes, load);
@@ -144,8 +171,9 @@ Result<int> inspect_program(const std::string& path, std::span<const std::byte> 
   if (a.flag("json")) {
     JsonWriter json;
     json.begin_object();
-    json.field("kind", "pte");
-    json.field("file_bytes", file_bytes);
+    json.field("kind", bundle == nullptr ? "pte" : "bpte");
+    json.field("file_bytes", bundle == nullptr ? file_bytes : bundle_bytes);
+    if (bundle != nullptr) bundle_json(json, *bundle);
     json.field("program_bytes", view.header().program_bytes);
     json.field("segment_bytes", view.header().segment_bytes);
     json.key("methods");
@@ -176,7 +204,8 @@ Result<int> inspect_program(const std::string& path, std::span<const std::byte> 
     std::printf("%s\n", json.text().c_str());
     return 0;
   }
-  std::printf("%s: %zu bytes, program %llu, segments %llu\n", path.c_str(), file_bytes, static_cast<unsigned long long>(view.header().program_bytes),
+  if (bundle != nullptr) print_bundle(path, *bundle, bundle_bytes);
+  std::printf("%s: %zu bytes, program %llu, segments %llu\n", bundle == nullptr ? path.c_str() : "the program in it", file_bytes, static_cast<unsigned long long>(view.header().program_bytes),
               static_cast<unsigned long long>(view.header().segment_bytes));
   for (const MethodInfo& info : methods) print_method(view, info);
   for (const format::DataFileMeta& data : data_files) {
@@ -213,15 +242,23 @@ Result<int> write_page(const std::string& path, std::span<const std::byte> bytes
 Result<int> run_inspect(const Arguments& a) {
   const std::string& path = a.positionals()[0];
   PTERON_ASSIGN(std::shared_ptr<FileBytes> file, FileBytes::map(path));
-  if (a.has("html")) return write_page(path, file->bytes(), a);
+  std::span<const std::byte> bytes = file->bytes();
+  std::optional<format::Bundle> bundle;
+  if (format::is_bundle(bytes)) {
+    auto read = format::read_bundle(bytes);
+    if (!read.ok()) return std::move(read).status().with_context(path);
+    bundle = std::move(read).value();
+    bytes = bundle->program;
+  }
+  if (a.has("html")) return write_page(path, bytes, a);
   if (has_bytes(file->bytes(), 0, "PK")) return inspect_archive(path, std::move(file), a);
   if (has_bytes(file->bytes(), 4, "FT01")) return inspect_data(path, *file, a);
-  return inspect_program(path, file->bytes(), a);
+  return inspect_program(path, bytes, bundle ? &*bundle : nullptr, file->bytes().size(), a);
 }
 
 }  // namespace
 
 extern const Verb k_inspect_verb;
-const Verb k_inspect_verb = {"inspect", "show what a .pte, .pt2 or .ptd holds", "FILE [options]", 1, 1, kInspectOptions, run_inspect};
+const Verb k_inspect_verb = {"inspect", "show what a .pte, .bpte, .pt2 or .ptd holds", "FILE [options]", 1, 1, kInspectOptions, run_inspect};
 
 }  // namespace pteron::cli

@@ -89,11 +89,14 @@ Result<int> run_merge(const Arguments& a) {
       return usage_error("merge", str_cat(status.message(), " (--data-name)"));
   } else if (auto name = facade::default_data_name(output); name.ok()) {
     options.data_name = std::move(name).value();
+  } else {
+    options.no_data_name = str_cat(name.status().message(), " (--data-name NAME)");
   }
   StderrLog log(a.flag("quiet") ? LogLevel::kError : LogLevel::kWarning);
   auto merged = facade::merge_programs(options);
   if (merged.status().code() == Code::kInvalidInput) return usage_error("merge", merged.status().message());
   if (!merged.ok()) return std::move(merged).status();
+  if (!(*merged)->bundles.empty()) log.log(LogLevel::kWarning, "merge takes the programs of bundles; their cases stay in the bundles");
   const auto saved = facade::save_files((*merged)->finished, {output, !a.flag("no-sync"), a.flag("force"), {}, &log});
   if (saved.status().code() == Code::kInvalidInput) return usage_error("merge", str_cat(saved.status().message(), " (--data-name NAME, --force)"));
   if (!saved.ok()) return saved.status();

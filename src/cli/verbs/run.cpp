@@ -11,6 +11,7 @@
 #include "cli/session.h"
 #include "cli/tensors.h"
 #include "cli/verb.h"
+#include "format/bundle.h"
 #include "pteron/program.h"
 
 namespace pteron::cli {
@@ -78,9 +79,11 @@ Result<int> run_run(const Arguments& a) {
   if (repeats == 0) return usage_error("run", "--repeat is at least 1");
   {
     PTERON_ASSIGN(const std::shared_ptr<FileBytes> file, FileBytes::map(path));
-    if (a.flag("bundled") || is_bundle(file->bytes())) {
-      if (!inputs.empty() || !outputs.empty() || !names.empty()) return usage_error("run", "a bundled program has its inputs and methods in it: leave --inputs, --outputs and --method out");
-      return run_bundle(path, file->bytes(), a);
+    if (a.flag("bundled") || format::is_bundle(file->bytes())) {
+      for (const std::string_view word : {"inputs", "outputs", "raw-outputs", "method", "repeat", "seed", "print"}) {
+        if (a.has(word)) return usage_error("run", str_cat("a bundled program is run as its cases say, once each: leave --", word, " out"));
+      }
+      return run_bundle(path, a);
     }
   }
   PTERON_ASSIGN(std::shared_ptr<Program> program, Program::load(path, load));
