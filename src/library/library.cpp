@@ -1,10 +1,11 @@
-// The top of the runtime: Program::load with the portable kernels, the CPU engine and the TensorRT delegate as defaults. The only place that knows all of them.
+// The top of the runtime: Program::load with the portable kernels, the CPU and CUDA engines and the TensorRT delegate as defaults. The only place that knows all of them.
 #include <algorithm>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "backends/cpu/runtime/backend.h"
+#include "backends/cuda/runtime/backend.h"
 #include "backends/tensorrt/runtime/backend.h"
 #include "ops/kernels.h"
 #include "pteron/program.h"
@@ -20,7 +21,7 @@ namespace {
 Result<std::shared_ptr<Program>> load_with_defaults(std::shared_ptr<FileBytes> file, std::span<const std::byte> bytes, std::string label,
                                                     LoadOptions options, std::string path = {}) {
   if (options.kernels == nullptr) options.kernels = &ops::portable_kernels();
-  for (const DelegateBackend* own : {&cpu::backend(), &tensorrt::backend()}) {
+  for (const DelegateBackend* own : {&cpu::backend(), &cuda::backend(), &tensorrt::backend()}) {
     const bool has_own = std::ranges::any_of(options.delegates, [&](const DelegateBackend* d) { return d->id() == own->id(); });
     if (!has_own) options.delegates.push_back(own);
   }

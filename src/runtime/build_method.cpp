@@ -50,7 +50,7 @@ class MethodBuilder {
     PTERON_TRY(make_scratch());
     save_rebound_values();
     for (const InitialState& initial : made_->initial_states) {
-      if (!initial.bytes.empty() && !is_old(initial.target)) std::memcpy(initial.target, initial.bytes.data(), initial.bytes.size());
+      if (!initial.bytes.empty() && !is_old(initial.target)) PTERON_TRY(initialise(initial));
     }
     return std::move(made_);
   }
@@ -71,6 +71,27 @@ class MethodBuilder {
 
   // --- memory ---
 
+  /// True if tensors lie elsewhere than in the host's memory: no byte of theirs may be touched here.
+  bool is_remote() const { return state_.memory != nullptr; }
+
+  /// `bytes` zeros that live as long as the method, at a multiple of `alignment` in the host's memory. what: for messages.
+  Result<std::span<std::byte>> make_memory(std::string_view what, uint64_t bytes, size_t alignment = Buffer::kAlignment) {
+    if (is_remote()) {
+      if (bytes == 0) return std::span<std::byte>();
+      PTERON_ASSIGN(void* const memory, state_.memory->allocate(bytes, what));
+      return std::span<std::byte>(static_cast<std::byte*>(memory), bytes);
+    }
+    PTERON_ASSIGN(Buffer made, buffer_for(what, Buffer::create_zeroed(bytes, alignment)));
+    made_->memory.push_back(std::move(made));
+    return made_->memory.back().span();
+  }
+
+  Status initialise(const InitialState& initial) const {
+    if (is_remote()) return state_.memory->initialise(initial.target, initial.bytes);
+    std::memcpy(initial.target, initial.bytes.data(), initial.bytes.size());
+    return ok_status();
+  }
+
   Status make_arenas() {
     const auto* devices = plan_.non_const_buffer_device();
     for (uint32_t i = 0; i < count_of(devices); ++i) {
@@ -83,12 +104,12 @@ class MethodBuilder {
       const uint64_t bytes = state_.view.arena_bytes(plan_index_, id);
       const bool shares = meta != nullptr && id <= meta->arenas.size() && !meta->arenas[id - 1].share.empty();
       if (shares) {
+        if (is_remote()) return Status(Code::kInvalidFile, str_cat("arena ", id, " of a payload for a device is shared by name"));
         PTERON_TRY(join_arena(meta->arenas[id - 1].share, bytes, arena_alignment(meta, id)));
         continue;
       }
-      PTERON_ASSIGN(Buffer arena, buffer_for(str_cat("arena ", id, " (planned memory)"), Buffer::create_zeroed(bytes, arena_alignment(meta, id))));
-      made_->arenas.push_back(arena.span());
-      made_->memory.push_back(std::move(arena));
+      PTERON_ASSIGN(const std::span<std::byte> arena, make_memory(str_cat("arena ", id, " (planned memory)"), bytes, arena_alignment(meta, id)));
+      made_->arenas.push_back(arena);
     }
     return ok_status();
   }
@@ -310,9 +331,8 @@ class MethodBuilder {
       made.capacity_bytes = 0;
       return ok_status();
     }
-    PTERON_ASSIGN(Buffer own, Buffer::create_zeroed(made.capacity_bytes));
+    PTERON_ASSIGN(const std::span<std::byte> own, make_memory("a tensor without planned memory", made.capacity_bytes));
     made.view.data = own.data();
-    made_->memory.push_back(std::move(own));
     return ok_status();
   }
 
@@ -324,6 +344,7 @@ class MethodBuilder {
       bytes = state_.view.constant(tensor).first(made.capacity_bytes);
     }
     made.read_only = true;  // the mapping cannot be written: the runtime checks outs against this flag
+    if (is_remote()) return place_remote_constant(bytes, made);
     made.view.data = const_cast<std::byte*>(bytes.data());
     const bool plain = is_aligned(bytes.data(), made.dtype()) && (made.dtype() != DType::kBool || all_bools(bytes));
     if (bytes.empty() || plain) return ok_status();
@@ -334,6 +355,16 @@ class MethodBuilder {
     }
     made.view.data = copy.data();
     made_->memory.push_back(std::move(copy));
+    return ok_status();
+  }
+
+  Status place_remote_constant(std::span<const std::byte> bytes, Tensor& made) {
+    if (made.dtype() == DType::kBool && !all_bools(bytes)) return Status(Code::kInvalidFile, "a constant of bools has bytes that are neither 0 nor 1");
+    made.view.data = nullptr;
+    if (bytes.empty()) return ok_status();
+    PTERON_ASSIGN(const void* const memory, state_.memory->constant(bytes));
+    made.view.data = const_cast<void*>(memory);
+    if (bytes.size() >= kWorthReleasing) state_.data.release(bytes);
     return ok_status();
   }
 
@@ -370,6 +401,9 @@ class MethodBuilder {
         slot.lent = !slot.planned && state_.options.outer_data != nullptr && is_mutated(i);
         slot.written = !slot.planned && !slot.lent && role.written;
         slot.value->tensor.read_only = !slot.planned && !slot.lent && !slot.written;
+        if (is_remote() && (slot.planned || slot.written)) {
+          return Status(Code::kInvalidFile, str_cat("input ", i, " of a payload for a device would have to be copied: it is planned, or written and not lent"));
+        }
       } else {
         slot.keeps = true;
         slot.set = slot.tag != Tag::kInt && slot.tag != Tag::kDouble && slot.tag != Tag::kBool;  // None and strings have nothing to set
@@ -458,6 +492,9 @@ class MethodBuilder {
       }
       case InstructionArguments::JumpFalseCall: {
         const int32_t condition[1] = {instruction.instr_args_as_JumpFalseCall()->cond_value_index()};
+        if (is_remote() && made_->values[static_cast<size_t>(condition[0])].tag == Tag::kTensor) {
+          return Status(Code::kInvalidFile, str_cat("instruction ", made_->code.size(), " of a payload for a device branches on a tensor"));
+        }
         made.kind = Instruction::Kind::kJumpFalse;
         made.args = point_to(std::span<const int32_t>(condition));
         made.target = base + static_cast<uint32_t>(instruction.instr_args_as_JumpFalseCall()->destination_instruction());
@@ -483,6 +520,9 @@ class MethodBuilder {
       add_missing(name);
       return ok_status();
     }
+    if (is_remote() && (name == "aten::_local_scalar_dense" || name == "executorch_prim::et_copy_index.tensor")) {
+      return Status(Code::kInvalidFile, str_cat("instruction ", made_->code.size(), " (", name, ") of a payload for a device reads a tensor's bytes"));
+    }
     made.fn = kernel->fn;
     PTERON_TRY(check_list_outs(made.args, name));
     if (kernel->workspace == nullptr && kernel->prepare == nullptr) return ok_status();
@@ -501,11 +541,14 @@ class MethodBuilder {
     return ok_status();
   }
 
-  /// What a kernel has packed it hardly reads again: large constants need not stay in memory twice.
+  /// Large constants need not stay in memory twice. Units: bytes.
+  static constexpr uint64_t kWorthReleasing = 64 * 1024;
+
+  /// What a kernel has packed it hardly reads again.
   void release_constants(std::span<Value* const> args) const {
-    constexpr uint64_t kWorthIt = 64 * 1024;
+    if (is_remote()) return;
     for (const Value* arg : args) {
-      if (arg->tag != Tag::kTensor || !arg->tensor.read_only || arg->tensor.view.data == nullptr || arg->tensor.capacity_bytes < kWorthIt) continue;
+      if (arg->tag != Tag::kTensor || !arg->tensor.read_only || arg->tensor.view.data == nullptr || arg->tensor.capacity_bytes < kWorthReleasing) continue;
       state_.data.release({arg->tensor.as<const std::byte>(), arg->tensor.view.size_bytes()});
     }
   }
@@ -566,10 +609,16 @@ class MethodBuilder {
   // --- the rest ---
 
   Status make_scratch() {
-    PTERON_ASSIGN(made_->scratch, buffer_for("scratch memory of the kernels", Buffer::create(scratch_bytes_)));
+    std::span<std::byte> scratch;
+    if (is_remote()) {
+      PTERON_ASSIGN(scratch, make_memory("scratch memory of the kernels", scratch_bytes_));
+    } else {
+      PTERON_ASSIGN(made_->scratch, buffer_for("scratch memory of the kernels", Buffer::create(scratch_bytes_)));
+      scratch = made_->scratch.span();
+    }
     made_->context.pool = state_.pool;
     made_->random.seed = state_.options.seed;
-    made_->context.scratch = made_->scratch.span();
+    made_->context.scratch = scratch;
     return ok_status();
   }
 

@@ -320,6 +320,12 @@ Status deliver_outputs(runtime::MethodState& state) {
 
 }  // namespace
 
+Status runtime::prepare_call(MethodState& method) {
+  PTERON_TRY(check_sizes(method));
+  restore_values(method);
+  return ok_status();
+}
+
 Method::Method(std::unique_ptr<runtime::MethodState> state) : state_(std::move(state)) {}
 Method::~Method() = default;
 
@@ -368,8 +374,7 @@ Status Method::set_output_data_ptr(size_t index, void* data, size_t size_bytes) 
 
 Status Method::execute() {
   PTERON_TRY(check_inputs_set(*state_));
-  PTERON_TRY(check_sizes(*state_));
-  restore_values(*state_);
+  PTERON_TRY(runtime::prepare_call(*state_));
   PTERON_TRY(place_outputs(*state_));
   const Status status = runtime::run_instructions(*state_);
   state_->executed = status.ok();

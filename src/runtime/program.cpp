@@ -95,7 +95,7 @@ Status fill_program(ProgramState& state, std::span<const std::byte> bytes) {
 }  // namespace
 
 Result<std::shared_ptr<Program>> load_program(std::shared_ptr<FileBytes> file, std::span<const std::byte> bytes, std::string label,
-                                              const LoadOptions& options, std::string path) {
+                                              const LoadOptions& options, std::string path, PayloadMemory* memory) {
   PTERON_TRY(check_cpu_cap());
   auto state = std::make_unique<ProgramState>();
   state->path = std::move(path);
@@ -103,6 +103,7 @@ Result<std::shared_ptr<Program>> load_program(std::shared_ptr<FileBytes> file, s
   state->file = std::move(file);
   state->data.set_program_file(state->file.get());
   state->options = options;
+  state->memory = memory;
   Status status = fill_program(*state, bytes);
   if (!status.ok()) return std::move(status).with_context(str_cat("loading ", state->label));
   return std::make_shared<Program>(std::move(state));

@@ -18,6 +18,7 @@
 #include "runtime/constraints.h"
 #include "runtime/data_map.h"
 #include "runtime/kernel.h"
+#include "runtime/payload_memory.h"
 #include "runtime/random.h"
 #include "runtime/value.h"
 
@@ -36,6 +37,7 @@ struct ProgramState {
   std::unique_ptr<ThreadPool> own_pool;
   ThreadPool* pool = nullptr;
   StateCache own_states;
+  PayloadMemory* memory = nullptr;         ///< of a payload whose tensors do not lie in the host's memory; null otherwise
 
   StateCache* states() { return options.states != nullptr ? options.states : &own_states; }
   std::vector<std::string> method_names;
@@ -144,9 +146,11 @@ struct MethodState {
 };
 
 /// Reads and verifies a program. `label` names it in messages; options.kernels must be set. `path`: where its data files may lie beside it.
+/// memory: for a payload whose tensors lie elsewhere than in the host's memory: its arenas, constants and scratch come from there, and its method is
+/// run by prepare_call() and run_instructions(), not by Method::execute(). Outlives the method; null otherwise.
 /// Errors: as Program::load.
 Result<std::shared_ptr<Program>> load_program(std::shared_ptr<FileBytes> file, std::span<const std::byte> bytes, std::string label,
-                                              const LoadOptions& options, std::string path = {});
+                                              const LoadOptions& options, std::string path = {}, PayloadMemory* memory = nullptr);
 
 /// What the file says about plan `index`.
 /// Errors: kInvalidFile (pteron.meta contradicts the plan).
@@ -155,6 +159,10 @@ Result<MethodInfo> describe_method(const ProgramState& program, uint32_t index);
 /// Builds a method from plan `index`: memory, values, kernels, delegates. `shared` holds the session's shared memory; what is missing is added.
 /// Errors: as Program::load_method.
 Result<std::unique_ptr<MethodState>> build_method(std::shared_ptr<Program> program, uint32_t index, std::shared_ptr<SharedArenas> shared);
+
+/// What a call does before its instructions: checks the sizes of the inputs against each other, and lets values that the last call rebound start anew.
+/// Errors: kInvalidInput (sizes that do not fit).
+Status prepare_call(MethodState& method);
 
 /// Runs the instructions. Inputs must be in place.
 /// Errors: the kernels', with method, instruction and operator; kInternal (instruction budget).

@@ -2,9 +2,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
+#include "backends/cuda/runtime/backend.h"
 #include "base/json_writer.h"
 #include "base/processor.h"
+#include "base/str_cat.h"
 #include "base/thread_pool.h"
 #include "cli/session.h"
 #include "cli/verb.h"
@@ -20,6 +23,56 @@ struct Feature {
   bool present;
 };
 
+/// What the CUDA engine finds here: its devices, or why it cannot run.
+struct Cuda {
+  int driver_version = 0;  ///< 13000 for CUDA 13.0
+  std::vector<cuda::DeviceFacts> devices;
+  std::string why_not;     ///< empty if there are devices
+};
+
+Cuda probe_cuda() {
+  Cuda found;
+  Result<std::vector<cuda::DeviceFacts>> devices = cuda::probe_devices(&found.driver_version);
+  if (!devices.ok()) {
+    found.why_not = devices.status().message();
+  } else {
+    found.devices = std::move(devices).value();
+  }
+  return found;
+}
+
+void print_cuda(const Cuda& found) {
+  if (!found.why_not.empty()) {
+    std::printf("cuda: programs compile, none runs here: %s\n", found.why_not.c_str());
+    return;
+  }
+  std::printf("cuda: driver of CUDA %d.%d\n", found.driver_version / 1000, found.driver_version % 1000 / 10);
+  for (size_t i = 0; i < found.devices.size(); ++i) {
+    const cuda::DeviceFacts& device = found.devices[i];
+    std::printf("  cuda:%zu %s, sm_%d, %d multiprocessors, %.1f GB\n", i, device.name.c_str(), device.sm, device.multiprocessors, static_cast<double>(device.memory_bytes) / 1e9);
+  }
+}
+
+void add_cuda(const Cuda& found, JsonWriter& json) {
+  json.key("cuda");
+  json.begin_object();
+  json.field("ready", found.why_not.empty());
+  if (!found.why_not.empty()) json.field("why_not", found.why_not);
+  json.field("driver_version", found.driver_version);
+  json.key("devices");
+  json.begin_array();
+  for (const cuda::DeviceFacts& device : found.devices) {
+    json.begin_object();
+    json.field("name", device.name);
+    json.field("architecture", str_cat("sm_", device.sm));
+    json.field("multiprocessors", device.multiprocessors);
+    json.field("memory_bytes", device.memory_bytes);
+    json.end_object();
+  }
+  json.end_array();
+  json.end_object();
+}
+
 Result<int> run_doctor(const Arguments& a) {
   PTERON_TRY(check_cpu_cap());
   const std::string units(units_name(processor_units()));
@@ -33,6 +86,7 @@ Result<int> run_doctor(const Arguments& a) {
   const Feature features[] = {{"baseline", true}};
   const bool enough = true;
 #endif
+  const Cuda cuda = probe_cuda();
   if (a.flag("json")) {
     JsonWriter json;
     json.begin_object();
@@ -45,6 +99,7 @@ Result<int> run_doctor(const Arguments& a) {
     json.field("units", units);
     json.field("operators", operators);
     json.field("kernels", kernels);
+    add_cuda(cuda, json);
     json.field("ready", enough);
     json.end_object();
     std::printf("%s\n", json.text().c_str());
@@ -53,7 +108,8 @@ Result<int> run_doctor(const Arguments& a) {
   std::printf("pteron %s: %zu operators, %zu portable kernels\nCPUs that this process may use: %d\n", std::string(version()).c_str(), operators, kernels, usable_cpu_count());
   for (const Feature& f : features) std::printf("%-10s %s\n", f.name, f.present ? "yes" : "no");
   std::printf("kernels use %s%s\n", units.c_str(), std::getenv("PTERON_CPU_MAX") != nullptr ? ", capped by PTERON_CPU_MAX" : "");
-  std::printf(enough ? "backends: portable, cpu\n" : "this processor lacks AVX2 or FMA, which this build needs\n");
+  print_cuda(cuda);
+  std::printf(enough ? "backends: portable, cpu, cuda\n" : "this processor lacks AVX2 or FMA, which this build needs\n");
   return enough ? 0 : 6;
 }
 

@@ -1,0 +1,133 @@
+// Contexts, memory and constants of a device.
+#include "backends/cuda/runtime/device.h"
+
+#include <utility>
+
+#include "base/str_cat.h"
+#include "format/content_hash.h"
+
+namespace pteron::cuda {
+
+ContextScope::ContextScope(const Device& device) : driver_(device.driver()) {
+  status_ = driver_.check(driver_.context_push(device.context()), "making the device current");
+  pushed_ = status_.ok();
+}
+
+ContextScope::~ContextScope() {
+  Context former = nullptr;
+  if (pushed_) driver_.context_pop(&former);
+}
+
+Block& Block::operator=(Block&& other) noexcept {
+  if (this != &other) {
+    release();
+    device_ = std::move(other.device_);
+    address_ = std::exchange(other.address_, 0);
+    size_ = std::exchange(other.size_, 0);
+  }
+  return *this;
+}
+
+void Block::release() {
+  if (address_ == 0) return;
+  const ContextScope scope(*device_);
+  device_->driver().mem_free(address_);
+  address_ = 0;
+}
+
+PinnedBlock& PinnedBlock::operator=(PinnedBlock&& other) noexcept {
+  if (this != &other) {
+    release();
+    device_ = std::move(other.device_);
+    data_ = std::exchange(other.data_, nullptr);
+    size_ = std::exchange(other.size_, 0);
+  }
+  return *this;
+}
+
+void PinnedBlock::release() {
+  if (data_ == nullptr) return;
+  const ContextScope scope(*device_);
+  device_->driver().host_free(data_);
+  data_ = nullptr;
+}
+
+Result<std::shared_ptr<Device>> Device::open(std::shared_ptr<const Driver> driver, int index) {
+  int count = 0;
+  PTERON_TRY(driver->check(driver->device_count(&count), "counting CUDA devices"));
+  if (count == 0) return Status(Code::kUnavailable, "there is no CUDA device");
+  if (index < 0 || index >= count) return Status(Code::kUnavailable, str_cat("there is no CUDA device ", index, "; there are ", count, ", counted from 0"));
+  auto device = std::make_shared<Device>(std::move(driver), index);
+  Status status = device->start();
+  if (!status.ok()) return std::move(status).with_context(str_cat("CUDA device ", index));
+  return device;
+}
+
+Status Device::start() {
+  const Driver& d = *driver_;
+  char name[256] = {};
+  int major = 0, minor = 0;
+  PTERON_TRY(d.check(d.device_get(&handle_, index_), "finding the device"));
+  PTERON_TRY(d.check(d.device_name(name, sizeof name - 1, handle_), "reading the device's name"));
+  PTERON_TRY(d.check(d.device_attribute(&major, kAttributeMajor, handle_), "reading the device's facts"));
+  PTERON_TRY(d.check(d.device_attribute(&minor, kAttributeMinor, handle_), "reading the device's facts"));
+  PTERON_TRY(d.check(d.device_attribute(&multiprocessors_, kAttributeMultiprocessors, handle_), "reading the device's facts"));
+  PTERON_TRY(d.check(d.device_attribute(&shared_limit_, kAttributeSharedLimit, handle_), "reading the device's facts"));
+  name_ = name;
+  sm_ = major * 10 + minor;
+  PTERON_TRY(d.check(d.context_retain(&context_, handle_), "making the device's context"));
+  retained_ = true;
+  ContextScope scope(*this);
+  PTERON_TRY(scope.status());
+  return d.check(d.stream_create(&stream_, kStreamNonBlocking), "making a stream");
+}
+
+Device::~Device() {
+  if (stream_ != nullptr) {
+    const ContextScope scope(*this);
+    driver_->stream_destroy(stream_);
+  }
+  if (retained_) driver_->context_release(handle_);
+}
+
+Result<Block> Device::allocate(size_t bytes) const {
+  if (bytes == 0) return Block();
+  Address address = 0;
+  Status status = driver_->check(driver_->mem_alloc(&address, bytes), str_cat("allocating ", bytes, " bytes on ", name_));
+  if (!status.ok()) return status;
+  return Block(shared_from_this(), address, bytes);
+}
+
+Result<PinnedBlock> Device::allocate_pinned(size_t bytes) const {
+  if (bytes == 0) return PinnedBlock();
+  void* memory = nullptr;
+  PTERON_TRY(driver_->check(driver_->host_alloc(&memory, bytes, 0), str_cat("allocating ", bytes, " bytes of page-locked memory")));
+  return PinnedBlock(shared_from_this(), static_cast<std::byte*>(memory), bytes);
+}
+
+Result<std::shared_ptr<const ConstantBlock>> Device::constant(std::span<const std::byte> bytes) {
+  const std::string key = str_cat(format::hash_hex(bytes), ":", bytes.size());
+  const std::lock_guard<std::mutex> guard(mutex_);
+  if (const auto found = constants_.find(key); found != constants_.end()) {
+    if (auto block = found->second.lock()) return block;
+  }
+  auto made = std::make_shared<ConstantBlock>();
+  PTERON_ASSIGN(made->block, allocate(bytes.size()));
+  // The copy is over when the call returns: memory that is not page-locked is read before.
+  PTERON_TRY(driver_->check(driver_->copy_to_device(made->block.address(), bytes.data(), bytes.size(), stream_), "copying weights to the device"));
+  PTERON_TRY(wait());
+  std::erase_if(constants_, [](const auto& entry) { return entry.second.expired(); });
+  constants_[key] = made;
+  return std::shared_ptr<const ConstantBlock>(std::move(made));
+}
+
+uint64_t Device::constant_bytes() const {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  uint64_t sum = 0;
+  for (const auto& [key, entry] : constants_) {
+    if (const auto block = entry.lock()) sum += block->block.size();
+  }
+  return sum;
+}
+
+}  // namespace pteron::cuda
