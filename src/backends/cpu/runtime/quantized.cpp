@@ -144,46 +144,6 @@ struct V {
 
 #include "backends/cpu/runtime/quantized_end-inl.h"
 
-/// 64 channels of one pixel after another: every 32-bit lane of a vector has four taps of a channel.
-template <bool kSigned, bool kMiddle>
-void depthwise_pixels(const QuantizedEnd& end, const DepthwiseBytes& d) {
-  const Finisher<Added::kNothing, kMiddle, true> f(end);
-  const __mmask64 exist = d.channels >= kDepthwiseChannels ? ~__mmask64{0} : (__mmask64{1} << d.channels) - 1;
-  const __m512i flip = _mm512_set1_epi8(kSigned ? -128 : 0);
-  const auto load = [&](const uint8_t* from) {
-    const __m512i bytes = _mm512_maskz_loadu_epi8(exist, from);
-    return kSigned ? _mm512_xor_si512(bytes, flip) : bytes;
-  };
-  const uint8_t* window = d.window;
-  std::byte* out = d.out;
-  for (int64_t pixel = 0; pixel < d.pixels; ++pixel, window += d.step, out += d.out_step) {
-    __m512i sums[4];
-    PTERON_CPU_UNROLL
-    for (int i = 0; i < 4; ++i) sums[i] = _mm512_loadu_si512(d.start + i * 16);
-    const int8_t* weights = d.weights;
-    for (int64_t tap = 0; tap < d.taps; tap += 4, weights += 4 * kDepthwiseChannels) {
-      const __m512i a = load(window + d.offsets[tap]), b = load(window + d.offsets[tap + 1]);
-      const __m512i c = load(window + d.offsets[tap + 2]), e = load(window + d.offsets[tap + 3]);
-      const __m512i ab[2] = {_mm512_unpacklo_epi8(a, b), _mm512_unpackhi_epi8(a, b)}, ce[2] = {_mm512_unpacklo_epi8(c, e), _mm512_unpackhi_epi8(c, e)};
-      PTERON_CPU_UNROLL
-      for (int i = 0; i < 2; ++i) {
-        sums[2 * i] = _mm512_dpbusd_epi32(sums[2 * i], _mm512_unpacklo_epi16(ab[i], ce[i]), _mm512_loadu_si512(weights + 2 * i * 64));
-        sums[2 * i + 1] = _mm512_dpbusd_epi32(sums[2 * i + 1], _mm512_unpackhi_epi16(ab[i], ce[i]), _mm512_loadu_si512(weights + (2 * i + 1) * 64));
-      }
-    }
-    __m512i levels[4];
-    PTERON_CPU_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      const Floats y = V::add(V::mul(V::of_ints(sums[i]), V::load(d.factors + i * 16)), V::load(d.bias + i * 16));
-      levels[i] = V::to_ints(f.results(y, nullptr));
-    }
-    // Packing puts the channels into their order. Levels fit into 16 bits, and of those the low byte is the result.
-    const __m512i low = _mm512_and_si512(_mm512_packs_epi32(levels[0], levels[1]), _mm512_set1_epi16(255));
-    const __m512i high = _mm512_and_si512(_mm512_packs_epi32(levels[2], levels[3]), _mm512_set1_epi16(255));
-    _mm512_mask_storeu_epi8(out, exist, _mm512_packus_epi16(low, high));
-  }
-}
-
 }  // namespace
 }  // namespace avx512
 HWY_POP_ATTRIBUTES
@@ -226,11 +186,6 @@ void finish_rest(const QuantizedEnd& end, const SumBlock& b) {
 }  // namespace
 
 bool has_wide_bytes() { return processor_units() >= Units::kAvx512Vnni; }
-
-void depthwise_bytes(const QuantizedEnd& end, const DepthwiseBytes& d, bool is_signed) {
-  if (end.middle.exists) return is_signed ? avx512::depthwise_pixels<true, true>(end, d) : avx512::depthwise_pixels<false, true>(end, d);
-  is_signed ? avx512::depthwise_pixels<true, false>(end, d) : avx512::depthwise_pixels<false, false>(end, d);
-}
 
 bool is_result_dtype(DType d) { return d == DType::kFloat32 || d == DType::kInt8 || d == DType::kUInt8; }
 
@@ -302,14 +257,19 @@ void QuantizedEnd::finish(float* y, const void* residual, DType residual_dtype, 
       for (int64_t j = 0; j < count; ++j) y[j] += static_cast<const float*>(residual)[j];
     }
   }
-  // NaN stays NaN, as in a clamp of floats.
-  for (int64_t j = 0; j < count; ++j) y[j] = y[j] < low ? low : y[j] > high ? high : y[j];
+  // NaN stays NaN, as in a clamp of floats; where the bounds cross, the upper one counts.
+  for (int64_t j = 0; j < count; ++j) {
+    const float v = y[j] < low ? low : y[j];
+    y[j] = v > high ? high : v;
+  }
   if (dtype == DType::kInt8) return store_levels(*this, y, count, static_cast<int8_t*>(out));
   if (dtype == DType::kUInt8) return store_levels(*this, y, count, static_cast<uint8_t*>(out));
   if (out != y) std::copy(y, y + count, static_cast<float*>(out));
 }
 
 void finish_block(const QuantizedEnd& end, const SumBlock& block) {
+  static const bool wide = has_wide_bytes();
+  if (wide && end.dtype != DType::kFloat32 && finish_bytes(end, block)) return;
   SumBlock b = block;
   b.columns = block.columns / 16 * 16;
   if (b.columns > 0) finish_whole(end, b);

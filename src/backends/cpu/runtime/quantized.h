@@ -49,6 +49,9 @@ struct SumBlock {
   int64_t row = 0;                          ///< elements from one row of results, and of the residual, to the next
 };
 void finish_block(const QuantizedEnd& end, const SumBlock& block);
+/// The same for results in bytes. False, and nothing done, where it does not apply: a residual in float, or numbers that may lead to NaN.
+/// Requires: has_wide_bytes(), an end in bytes.
+bool finish_bytes(const QuantizedEnd& end, const SumBlock& block);
 
 /// Channels that depthwise_bytes() takes at once. Their place in sums, factors and bias: sixteens of 4 channels each of all four 16-channel parts,
 /// so that channel c is at c / 4 % 4 * 16 + c / 16 * 4 + c % 4.
@@ -61,7 +64,9 @@ struct DepthwiseBytes {
   int64_t pixels = 0;
   int64_t channels = 0;              ///< that exist
   const int64_t* offsets = nullptr;  ///< bytes from a window to its taps
-  int64_t taps = 0;                  ///< a multiple of 4; the last may be any taps with weights of zero
+  int64_t taps = 0;                  ///< a multiple of 4; some may be any taps with weights of zero
+  /// Not 0: windows are three columns of three taps (each a quad with one more, of weight zero) with a stride of so many columns, 1 or 2.
+  int64_t column_stride = 0;
   const int8_t* weights = nullptr;   ///< [taps / 4][place][4 taps]
   const int32_t* start = nullptr;    ///< [place] what the sums begin with; signed bytes count as 128 more than they are
   const float* factors = nullptr;    ///< [place]
@@ -69,10 +74,10 @@ struct DepthwiseBytes {
   std::byte* out = nullptr;
   int64_t out_step = 0;              ///< bytes
 };
-/// Whether this processor has the instructions for depthwise_bytes().
+/// Whether this processor has the instructions for finish_bytes() and depthwise_bytes().
 bool has_wide_bytes();
-/// Requires: has_wide_bytes(), an end in bytes, no residual.
-void depthwise_bytes(const QuantizedEnd& end, const DepthwiseBytes& d, bool is_signed);
+/// False, and nothing done, where factors, bias or bounds may lead to NaN. Requires: has_wide_bytes(), an end in bytes, no residual.
+bool depthwise_bytes(const QuantizedEnd& end, const DepthwiseBytes& d, bool is_signed);
 
 /// Reads the residual's parameters. Errors: kInvalidFile.
 Status read_residual(const runtime::Value& scale, const runtime::Value& zero, QuantizedEnd* end);

@@ -81,16 +81,23 @@ Status read_conv(std::span<Value* const> args, QConv* conv) {
   return conv->end.read(args.subspan(kEnd, 9));
 }
 
+/// Places of taps for depthwise_bytes(): columns of three have quads of their own.
+bool has_columns(const QConv& conv) { return conv.kernel[0] == 3 && conv.kernel[1] == 3; }
+int64_t tap_place(const QConv& conv, int64_t tap) { return has_columns(conv) ? tap % 3 * 4 + tap / 3 : tap; }
+int64_t wide_taps(const QConv& conv) { return has_columns(conv) ? 12 : static_cast<int64_t>(align_up(static_cast<uint64_t>(conv.taps()), uint64_t{4})); }
 /// Bytes of one block of channels in Weights::wide: the weights, then int32 sums of them.
-int64_t wide_block_bytes(int64_t taps) { return kDepthwiseChannels * (align_up(static_cast<uint64_t>(taps), uint64_t{4}) + sizeof(int32_t)); }
+int64_t wide_block_bytes(const QConv& conv) { return kDepthwiseChannels * (wide_taps(conv) + static_cast<int64_t>(sizeof(int32_t))); }
 
-Status pack_wide_depthwise(int64_t channels, int64_t taps, Weights* made) {
-  const int64_t block = wide_block_bytes(taps);
+Status pack_wide_depthwise(const QConv& conv, Weights* made) {
+  const int64_t block = wide_block_bytes(conv), channels = conv.out_channels, taps = conv.taps();
   PTERON_ASSIGN(made->wide, Buffer::create_zeroed(static_cast<size_t>(ceil_div(channels, kDepthwiseChannels) * block)));
   for (int64_t j = 0; j < channels; ++j) {
     const int64_t place = depthwise_place(j % kDepthwiseChannels);
     std::byte* to = made->wide.data() + j / kDepthwiseChannels * block;
-    for (int64_t t = 0; t < taps; ++t) to[(t / 4 * kDepthwiseChannels + place) * 4 + t % 4] = made->bytes.data()[t * channels + j];
+    for (int64_t t = 0; t < taps; ++t) {
+      const int64_t at = tap_place(conv, t);
+      to[(at / 4 * kDepthwiseChannels + place) * 4 + at % 4] = made->bytes.data()[t * channels + j];
+    }
     reinterpret_cast<int32_t*>(to + block - kDepthwiseChannels * static_cast<int64_t>(sizeof(int32_t)))[place] = reinterpret_cast<const int32_t*>(made->sums.data())[j];
   }
   return ok_status();
@@ -107,7 +114,7 @@ Status pack_depthwise(const QConv& conv, const Tensor& w, Weights* made) {
       reinterpret_cast<int32_t*>(made->sums.data())[j] += value;
     }
   }
-  if (has_wide_bytes()) PTERON_TRY(pack_wide_depthwise(n, conv.taps(), made));
+  if (has_wide_bytes()) PTERON_TRY(pack_wide_depthwise(conv, made));
   const int64_t pairs = ceil_div(conv.taps(), int64_t{2});
   PTERON_ASSIGN(made->pairs, Buffer::create_zeroed(static_cast<size_t>(align_up(static_cast<uint64_t>(n), uint64_t{16})) * static_cast<size_t>(pairs) * 2 * sizeof(int16_t)));
   auto* to = reinterpret_cast<int16_t*>(made->pairs.data());
@@ -340,43 +347,51 @@ void depthwise_pixels(const QConv& conv, const Image& image, int64_t first, int6
   }
 }
 
-/// The same with the sums of 64 channels finished in registers.
-void depthwise_wide(const QConv& conv, const Image& image, bool is_signed, int64_t first, int64_t last) {
-  const int64_t channels = conv.channels, taps = conv.taps(), block = wide_block_bytes(taps);
-  int64_t offsets[kMaxTaps + 3];
+/// Pixels of a depthwise sum that go through all channels together: what they read is then near.
+constexpr int64_t kWidePixels = 256;
+
+/// The same with the sums of 64 channels finished in registers. False, and nothing done, where depthwise_bytes() does not apply.
+bool depthwise_wide(const QConv& conv, const Image& image, bool is_signed, int64_t first, int64_t last) {
+  const int64_t channels = conv.channels, block = wide_block_bytes(conv);
+  int64_t offsets[kMaxTaps + 4];
   DepthwiseBytes d;
   d.offsets = offsets;
-  d.taps = static_cast<int64_t>(align_up(static_cast<uint64_t>(taps), uint64_t{4}));
-  for (int64_t t = 0; t < d.taps; ++t) {
-    const int64_t tap = std::min(t, taps - 1);
-    offsets[t] = tap / conv.kernel[1] * conv.dilation[0] * image.row + tap % conv.kernel[1] * conv.dilation[1] * channels;
+  d.taps = wide_taps(conv);
+  for (int64_t t = 0; t < d.taps; ++t) offsets[t] = 0;
+  for (int64_t t = 0; t < conv.taps(); ++t) {
+    offsets[tap_place(conv, t)] = t / conv.kernel[1] * conv.dilation[0] * image.row + t % conv.kernel[1] * conv.dilation[1] * channels;
   }
   d.step = conv.stride[1] * channels;
+  d.column_stride = has_columns(conv) && conv.dilation[1] == 1 && conv.stride[1] <= 2 ? conv.stride[1] : 0;
   d.out_step = channels;
   const uint32_t shift = static_cast<uint32_t>(conv.x_zero) + (is_signed ? 128u : 0u);
-  for (int64_t c0 = 0; c0 < channels; c0 += kDepthwiseChannels) {
-    alignas(64) int32_t start[kDepthwiseChannels];
-    alignas(64) float factors[kDepthwiseChannels] = {}, bias[kDepthwiseChannels] = {};
-    d.channels = std::min(kDepthwiseChannels, channels - c0);
-    const std::byte* packed = conv.packed().wide.data() + c0 / kDepthwiseChannels * block;
-    const auto* sums = reinterpret_cast<const int32_t*>(packed + block - sizeof start);
-    for (int64_t i = 0; i < kDepthwiseChannels; ++i) start[i] = static_cast<int32_t>(0u - static_cast<uint32_t>(sums[i]) * shift);
-    for (int64_t c = 0; c < d.channels; ++c) {
-      factors[depthwise_place(c)] = conv.factors[c0 + c];
-      if (conv.bias != nullptr) bias[depthwise_place(c)] = conv.bias[c0 + c];
-    }
-    d.weights = reinterpret_cast<const int8_t*>(packed);
-    d.start = start;
-    d.factors = factors;
-    d.bias = bias;
-    for (int64_t p = first; p < last; p += d.pixels) {
-      const int64_t y = p / image.width, x = p % image.width;
-      d.pixels = std::min(image.width - x, last - p);
-      d.window = image.x + y * conv.stride[0] * image.row + x * d.step + c0;
-      d.out = image.out + p * channels + c0;
-      depthwise_bytes(conv.end, d, is_signed);
+  const int64_t batch = ceil_div(kWidePixels, image.width) * image.width;
+  for (int64_t begin = first; begin < last; begin += batch) {
+    for (int64_t c0 = 0; c0 < channels; c0 += kDepthwiseChannels) {
+      alignas(64) int32_t start[kDepthwiseChannels];
+      alignas(64) float factors[kDepthwiseChannels] = {}, bias[kDepthwiseChannels] = {};
+      d.channels = std::min(kDepthwiseChannels, channels - c0);
+      const std::byte* packed = conv.packed().wide.data() + c0 / kDepthwiseChannels * block;
+      const auto* sums = reinterpret_cast<const int32_t*>(packed + block - sizeof start);
+      for (int64_t i = 0; i < kDepthwiseChannels; ++i) start[i] = static_cast<int32_t>(0u - static_cast<uint32_t>(sums[i]) * shift);
+      for (int64_t c = 0; c < d.channels; ++c) {
+        factors[depthwise_place(c)] = conv.factors[c0 + c];
+        if (conv.bias != nullptr) bias[depthwise_place(c)] = conv.bias[c0 + c];
+      }
+      d.weights = reinterpret_cast<const int8_t*>(packed);
+      d.start = start;
+      d.factors = factors;
+      d.bias = bias;
+      for (int64_t p = begin; p < std::min(last, begin + batch); p += d.pixels) {
+        const int64_t y = p / image.width, x = p % image.width;
+        d.pixels = std::min(image.width - x, std::min(last, begin + batch) - p);
+        d.window = image.x + y * conv.stride[0] * image.row + x * d.step + c0;
+        d.out = image.out + p * channels + c0;
+        if (!depthwise_bytes(conv.end, d, is_signed)) return false;
+      }
     }
   }
+  return true;
 }
 
 size_t workspace(std::span<Value* const> args) {
@@ -391,7 +406,7 @@ Status run_image(KernelContext& context, const QConv& conv, DType dtype, const I
   const int64_t work = std::max<int64_t>(conv.out_channels * conv.depth(), 1);
   context.pool->parallel_for(image.height * image.width, std::max<int64_t>(kGrain / work, 1), [&](int64_t first, int64_t last) {
     const bool to_bytes = conv.end.dtype != DType::kFloat32 && image.residual == nullptr;
-    if (to_bytes && conv.packed().wide.size() != 0) return depthwise_wide(conv, image, dtype == DType::kInt8, first, last);
+    if (to_bytes && conv.packed().wide.size() != 0 && depthwise_wide(conv, image, dtype == DType::kInt8, first, last)) return;
     if (dtype == DType::kInt8) return depthwise_pixels<int8_t>(conv, image, first, last);
     depthwise_pixels<uint8_t>(conv, image, first, last);
   });

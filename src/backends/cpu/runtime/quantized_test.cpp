@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
+#include <limits>
 #include <optional>
 #include <random>
 #include <thread>
@@ -223,7 +225,8 @@ void check_conv(const ConvShape& s, DType x_dtype, std::optional<DType> residual
 }
 
 constexpr ConvShape kConvs[] = {{1, 3, 11, 9, 8, 3, 2, 1, 1, 1}, {2, 16, 7, 7, 33, 1, 1, 0, 1, 1}, {1, 32, 8, 10, 32, 3, 1, 1, 1, 32},
-                                {1, 24, 9, 9, 12, 3, 1, 2, 2, 2}, {2, 70, 6, 6, 70, 5, 2, 2, 1, 70}, {1, 64, 14, 14, 48, 3, 1, 1, 1, 1}};
+                                {1, 24, 9, 9, 12, 3, 1, 2, 2, 2}, {2, 70, 6, 6, 70, 5, 2, 2, 1, 70}, {1, 64, 14, 14, 48, 3, 1, 1, 1, 1},
+                                {1, 70, 9, 11, 70, 3, 2, 1, 1, 70},  {1, 130, 6, 60, 130, 3, 1, 1, 1, 130}, {1, 20, 9, 9, 20, 3, 1, 2, 2, 20}};
 
 /// Two sessions: calls at the same time that share the pool, packed weights and work memory.
 TEST(QuantizedLinear, TwoThreadsShareWeightsAndPool) {
@@ -275,6 +278,76 @@ TEST(QuantizedConv, EqualsPlainLoops) {
       check_conv(s, DType::kUInt8, DType::kUInt8, plain, last);
       check_conv(s, DType::kInt8, DType::kInt8, middle, last);
     }
+  }
+}
+
+/// Blocks of sums, which wide units finish in another order, against rows that are finished step by step: equal bytes, for any bounds, zero points,
+/// residuals, and numbers so large that a step overflows.
+TEST(QuantizedEnd, BlocksEndAsRowsDo) {
+  std::mt19937 engine(29);
+  const auto pick = [&](std::initializer_list<double> of) { return static_cast<float>(of.begin()[engine() % of.size()]); };
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  for (int round = 0; round < 4000; ++round) {
+    QuantizedEnd end;
+    end.dtype = engine() % 2 == 0 ? DType::kInt8 : DType::kUInt8;
+    const float lowest = end.dtype == DType::kInt8 ? -128 : 0;
+    end.least = lowest + pick({0, 0, 1, 100});
+    end.most = end.least + pick({155, 27, 0});
+    end.zero = pick({0, -128, 127, 3, 255, -256});
+    end.inverse = pick({1, 0.37, 300, 1e-30, 1e30});
+    end.low = pick({-kInf, 0, -0.4, 10});
+    end.high = pick({kInf, 6, 0.3, 0});  // now and then below the other
+    end.middle.exists = engine() % 2 == 0;
+    end.middle.low = pick({-kInf, -3, 0});
+    end.middle.high = pick({kInf, 4, 0});
+    end.middle.inverse = pick({1, 7.3, 1e20});
+    end.middle.zero = end.middle.back_zero = pick({0, 5, -128});
+    if (engine() % 4 == 0) end.middle.back_zero = 17;
+    end.middle.least = pick({-128, -100, 0});
+    end.middle.most = pick({127, 0});
+    end.middle.scale = pick({0.13, 1e-3, 1e35});
+    end.residual_scale = pick({0.02, 1, -1e38});
+    end.residual_zero = pick({0, -128, 128});
+    const auto rows = static_cast<int64_t>(engine() % 7 + 1), columns = static_cast<int64_t>(engine() % 64 + 1), row = columns + static_cast<int64_t>(engine() % 3);
+    std::vector<int32_t> sums(static_cast<size_t>(rows * 64));
+    for (int32_t& v : sums) v = static_cast<int32_t>(engine()) >> (engine() % 32);
+    std::vector<float> factors(static_cast<size_t>(columns)), bias(factors.size());
+    const bool wild = engine() % 4 == 0;
+    for (float& v : factors) v = wild ? pick({1e-3, kInf, -1e38, std::numeric_limits<double>::quiet_NaN()}) : pick({1e-3, 0.02, 1e-6});
+    for (float& v : bias) v = wild ? pick({0.5, -kInf}) : pick({0.5, -2, 0});
+    const DType residual_dtype = engine() % 3 == 0 ? DType::kInt8 : engine() % 2 == 0 ? DType::kUInt8 : DType::kFloat32;
+    const auto residual_bytes = static_cast<int64_t>(dtype_size(residual_dtype));
+    std::vector<std::byte> residual(static_cast<size_t>(rows * row * residual_bytes));
+    for (int64_t i = 0; i < rows * row; ++i) {
+      if (residual_dtype == DType::kFloat32) {
+        reinterpret_cast<float*>(residual.data())[i] = pick({0, 1, -3.5, kInf, std::numeric_limits<double>::quiet_NaN()});
+      } else {
+        residual[static_cast<size_t>(i)] = static_cast<std::byte>(engine());
+      }
+    }
+    const bool adds = engine() % 2 == 0, has_bias = engine() % 4 != 0;
+    std::vector<std::byte> found(static_cast<size_t>(rows * row), std::byte{77}), expected = found;
+    SumBlock block;
+    block.sums = sums.data();
+    block.sum_row = 64;
+    block.rows = rows;
+    block.columns = columns;
+    block.factors = factors.data();
+    block.bias = has_bias ? bias.data() : nullptr;
+    block.residual = adds ? residual.data() : nullptr;
+    block.residual_dtype = residual_dtype;
+    block.out = found.data();
+    block.row = row;
+    finish_block(end, block);
+    for (int64_t i = 0; i < rows; ++i) {
+      std::vector<float> y(factors.size());
+      for (size_t j = 0; j < y.size(); ++j) {
+        y[j] = static_cast<float>(sums[static_cast<size_t>(i) * 64 + j]) * factors[j];
+        y[j] += has_bias ? bias[j] : 0.0f;
+      }
+      end.finish(y.data(), adds ? residual.data() + i * row * residual_bytes : nullptr, residual_dtype, columns, expected.data() + i * row);
+    }
+    ASSERT_EQ(found, expected) << "round " << round;
   }
 }
 
