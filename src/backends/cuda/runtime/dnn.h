@@ -1,0 +1,62 @@
+// Convolutions on the device: one description, computed by cuDNN's graph API. The library is loaded at the first use; nothing of it is needed to build.
+// Called by convolution.cpp.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "backends/cuda/runtime/library_call.h"
+#include "pteron/status.h"
+#include "pteron/tensor.h"
+
+namespace pteron::cuda {
+
+/// A tensor of four dims in device memory. Units: strides in elements.
+struct Image {
+  const void* data = nullptr;
+  std::array<int64_t, 4> sizes{}, strides{};
+};
+
+/// y = end(convolution(x, weight) + residual + bias): x [N, inputs, H, W], weight [outputs, inputs / groups, R, S], y [N, outputs, ...], residual like y, bias [outputs].
+/// Transposed: weight [inputs, outputs / groups, R, S]. float32, float16, bfloat16; sums in float32. Requires: no size is 0.
+struct Convolution {
+  DType dtype = DType::kFloat32;
+  bool tf32 = false;  ///< float32 operands may be rounded to TF32
+  bool transposed = false;
+  bool relu = false;
+  Image x, weight, y, residual;  ///< residual.data null: none. y is written.
+  const void* bias = nullptr;    ///< null: none
+  std::array<int64_t, 2> stride{1, 1}, padding{0, 0}, dilation{1, 1};
+  int64_t groups = 1;
+};
+
+/// cuDNN with the engines that were chosen for the shapes seen so far.
+/// Threads: run() may be called from several threads at once.
+class Dnn {
+ public:
+  /// Errors: kUnavailable (the library is missing, with the places that were looked at, or does not start).
+  static Result<std::unique_ptr<Dnn>> create();
+  ~Dnn();
+  /// Queues the convolution on the call's stream. Errors: kUnsupported (no engine does all of it: callers may try it without bias, residual and end);
+  /// kInternal (the library's).
+  Status run(const Convolution& convolution, const LibraryCall& call);
+
+ private:
+  struct Library;
+  struct Plan;
+  using Key = std::array<int64_t, 44>;
+  Dnn();
+  Result<Plan*> plan_for(const Convolution& convolution, const LibraryCall& call);
+  Status build(const Convolution& convolution, const LibraryCall& call, Plan* plan);
+  Status launch(const Convolution& convolution, const LibraryCall& call, void* execution);
+
+  std::mutex mutex_;
+  std::unique_ptr<Library> library_;
+  std::map<Key, std::unique_ptr<Plan>> plans_;
+};
+
+}  // namespace pteron::cuda
