@@ -15,11 +15,12 @@ constexpr std::string_view kParameters =
     long long queries, long long keys, long long heads, long long group, long long ratio,
     long long qb, long long qh, long long ql, long long kb, long long kh, long long kl, long long vb, long long vh, long long vl, long long ob, long long oh, long long ol,
     long long m0b, long long m0h, long long m0q, long long m0k, long long m1b, long long m1h, long long m1q, long long m1k,
-    long long splits, long long chunk, long long whole, double scale)";
+    long long splits, long long chunk, long long whole, long long scale_bits)";
 
 // Where the block and its rows stand; shared by both kernels.
 constexpr std::string_view kPlace = R"(
   const int tid = threadIdx.x;
+  const double scale = pteron_bits_to_double(scale_bits);
   const long long batch = blockIdx.z / splits, split = blockIdx.z % splits, head0 = (long long)blockIdx.y * group, keyhead = head0 / ratio;
   const long long row0 = (long long)blockIdx.x * @ROWS@, rows = queries * group;
   const @T@* kp = k + batch * kb + keyhead * kh;

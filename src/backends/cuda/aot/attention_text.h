@@ -28,7 +28,7 @@ AttentionShape attention_shape(const AttentionForm& form);
 
 /// The kernel, with 128 threads a block. Parameters, all of 8 bytes: query, key, value, out, mask 0, mask 1, parts; queries, keys, heads, group, ratio; strides (batch, head,
 /// row) of query, key, value, out; strides (batch, head, query, key) of mask 0 and 1; splits, keys a split; whether rows start at multiples of 16 bytes; the
-/// scale as a double. `group` heads that read the same keys are rows of one block; `ratio` heads share keys. Grid: queries * group / rows rounded up, heads / group,
+/// bits of the scale as a double. `group` heads that read the same keys are rows of one block; `ratio` heads share keys. Grid: queries * group / rows rounded up, heads / group,
 /// batch * splits. With more than one split the result goes to `parts`: for each query of each head and split value_width sums, the maximum and the sum.
 /// The text needs element_text().
 std::string attention_text(const AttentionForm& form);

@@ -48,6 +48,15 @@ __device__ __forceinline__ unsigned pteron_float_to_bits(float f) {
   return bits;
 #endif
 }
+__device__ __forceinline__ double pteron_bits_to_double(long long bits) {
+#ifdef __CUDA_ARCH__
+  return __longlong_as_double(bits);
+#else
+  double d;
+  __builtin_memcpy(&d, &bits, 8);
+  return d;
+#endif
+}
 __device__ __forceinline__ float pteron_half_to_float(unsigned h) {
 #ifdef __CUDA_ARCH__
   float f;

@@ -12,6 +12,7 @@ namespace {
 constexpr std::string_view kBody = R"(
 PTERON_KERNEL __launch_bounds__(@THREADS@) @NAME@(const @T@* x, const @T@* w, const @T@* g, const @T@* bias, const @T@* residual, @T@* y) {
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  const bool whole = ((unsigned long long)x & 15ull) == 0ull;
   const int group = warp / @SHARE@, part = warp % @SHARE@;
   const long long first = ((long long)blockIdx.x * (@WARPS@ / @SHARE@) + group) * @COLUMNS@;
   float sum[@WEIGHTS@][@COLUMNS@][@ROWS@];
@@ -38,7 +39,11 @@ PTERON_KERNEL __launch_bounds__(@THREADS@) @NAME@(const @T@* x, const @T@* w, co
 #pragma unroll
       for (int r = 0; r < @ROWS@; ++r) {
         float xf[@LANES@];
-        pteron_unpack_@TNAME@(pteron_load16(x, (long long)r * (@DEPTH@ / @LANES@) + at), xf);
+        if (whole) {
+          pteron_unpack_@TNAME@(pteron_load16(x, (long long)r * (@DEPTH@ / @LANES@) + at), xf);
+        } else {
+          for (int i = 0; i < @LANES@; ++i) xf[i] = pteron_widen_@TNAME@(x, ((long long)r * (@DEPTH@ / @LANES@) + at) * @LANES@ + i);
+        }
 #pragma unroll
         for (int m = 0; m < @WEIGHTS@; ++m) {
 #pragma unroll

@@ -24,7 +24,7 @@ void choose_row_product(RowProductForm* form);
 
 /// Parameters of the kernel: x, weight, gate weight or null, bias or null, residual or null, y; grid: columns / columns_a_block() rounded up, block: 32 * warps.
 /// The text needs element_text().
-/// Requires: rows of x and of the weights lie one behind the other and start at multiples of 16 bytes; depth is a multiple of 32.
+/// Requires: rows of x and of the weights lie one behind the other, the weights start at multiples of 16 bytes; depth is a multiple of 32.
 std::string row_product_text(const RowProductForm& form);
 
 }  // namespace pteron::cuda

@@ -8,6 +8,7 @@
 #include "backends/cuda/payload.h"
 #include "backends/cuda/runtime/graphs.h"
 #include "backends/cuda/runtime/kernels.h"
+#include "backends/cuda/runtime/library_kernels.h"
 #include "backends/cuda/runtime/session.h"
 #include "backends/cuda/runtime/staging.h"
 #include "base/str_cat.h"
@@ -450,6 +451,9 @@ const runtime::KernelTable& kernel_table() {
   static const runtime::KernelTable table = [] {
     runtime::KernelTable made;
     made.add(launch_kernels());
+    made.add(product_kernels());
+    made.add(convolution_kernels());
+    made.add(attention_kernels());
     return made;
   }();
   return table;

@@ -1,0 +1,216 @@
+// pteron_cuda::product: dims of the operands become rows and batches of one product, or of several where they do not join. pteron_cuda::row_product: one launch.
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "backends/cuda/runtime/library_kernels.h"
+#include "base/str_cat.h"
+#include "tensor/dtype.h"
+#include "tensor/shape.h"
+
+namespace pteron::cuda {
+
+EventTimer::~EventTimer() {
+  for (Event event : {begin_, end_}) {
+    if (event != nullptr) static_cast<void>(session_.driver().event_destroy(event));
+  }
+}
+
+Result<float> EventTimer::measure(const std::function<Status()>& work) {
+  const Driver& driver = session_.driver();
+  for (Event* event : {&begin_, &end_}) {
+    if (*event == nullptr) PTERON_TRY(driver.check(driver.event_create(event, 0), "making an event"));
+  }
+  PTERON_TRY(driver.check(driver.event_record(begin_, session_.stream()), "timing"));
+  PTERON_TRY(work());
+  PTERON_TRY(driver.check(driver.event_record(end_, session_.stream()), "timing"));
+  PTERON_TRY(driver.check(driver.event_wait(end_), "waiting for an event"));
+  float milliseconds = 0;
+  PTERON_TRY(driver.check(driver.event_elapsed(&milliseconds, begin_, end_), "timing"));
+  return milliseconds;
+}
+
+LibraryCall library_call(const runtime::KernelContext& context, Timer& timer) {
+  Session& session = session_of(context);
+  return {session.stream(), context.scratch.data(), context.scratch.size(), session.capturing() ? nullptr : &timer};
+}
+
+namespace {
+
+using runtime::KernelContext;
+using runtime::KernelLoad;
+using runtime::KernelState;
+using runtime::Tag;
+using runtime::Tensor;
+using runtime::Value;
+
+using ProductLibrary = DeviceLibrary<Blas, Product>;
+
+/// A dim that the operands share: its size, and how far they go along it.
+struct Axis {
+  int64_t size = 1, a = 0, b = 0, c = 0, d = 0;
+  bool follows(const Axis& inner) const {
+    return a == inner.a * inner.size && b == inner.b * inner.size && c == inner.c * inner.size && d == inner.d * inner.size;
+  }
+};
+
+Status refuse(const Tensor& a, const Tensor& b, std::string_view why) {
+  return Status(Code::kInvalidInput, str_cat("a product of ", dtype_name(a.dtype()), " ", shape_text(a.sizes()), " and ", dtype_name(b.dtype()), " ", shape_text(b.sizes()), ": ", why));
+}
+
+size_t product_workspace(std::span<Value* const> /*args*/) { return kLibraryScratch; }
+
+Result<std::shared_ptr<const KernelState>> product_prepare(const KernelLoad& load, std::span<Value* const> /*args*/) {
+  return ProductLibrary::of(session_of(load), "products", "pteron_emulated_product");
+}
+
+/// The axes in front of the matrices, outermost first; joined where they lie one behind the other, those of size 1 left out.
+std::vector<Axis> joined(std::span<const Axis> axes) {
+  std::vector<Axis> out;
+  for (size_t i = axes.size(); i-- > 0;) {
+    if (axes[i].size == 1) continue;
+    if (!out.empty() && axes[i].follows(out.front())) {
+      out.front().size *= axes[i].size;
+    } else {
+      out.insert(out.begin(), axes[i]);
+    }
+  }
+  return out;
+}
+
+Status check_product(const Tensor& a, const Tensor& b, const Tensor* bias, const Tensor* residual, int64_t columns, int64_t depth, const Tensor& out) {
+  if (b.dtype() != a.dtype() || out.dtype() != a.dtype()) return refuse(a, b, str_cat("into ", dtype_name(out.dtype())));
+  const bool known = a.dtype() == DType::kFloat32 || a.dtype() == DType::kFloat16 || a.dtype() == DType::kBFloat16 || a.dtype() == DType::kFloat64;
+  if (!known) return refuse(a, b, "no such dtype");
+  if (a.size(a.rank() - 1) != depth) return refuse(a, b, "the depths differ");
+  if (bias != nullptr && (bias->dtype() != a.dtype() || bias->rank() != 1 || bias->size(0) != columns || (columns > 1 && bias->stride(0) != 1))) return refuse(a, b, "the bias does not fit");
+  if (residual != nullptr && (residual->dtype() != a.dtype() || !std::ranges::equal(residual->sizes(), out.sizes()))) return refuse(a, b, "the residual does not fit");
+  if (depth == 0) return Status(Code::kUnsupported, "a product of depth 0");
+  return ok_status();
+}
+
+/// Runs the product for every index of the axes that are neither rows nor the batch.
+Status run_all(const ProductLibrary& library, const LibraryCall& call, Product p, std::span<const Axis> outer, size_t element) {
+  if (outer.empty()) return library.run(p, call);
+  const Axis& axis = outer.front();
+  for (int64_t i = 0; i < axis.size; ++i) {
+    PTERON_TRY(run_all(library, call, p, outer.subspan(1), element));
+    const auto move = [&](Matrix* m, int64_t stride) {
+      if (m->data != nullptr) m->data = static_cast<const std::byte*>(m->data) + static_cast<size_t>(stride) * element;
+    };
+    move(&p.a, axis.a);
+    move(&p.b, axis.b);
+    move(&p.c, axis.c);
+    move(&p.d, axis.d);
+  }
+  return ok_status();
+}
+
+Status product_out(KernelContext& context, const Tensor& a, const Tensor& b, const Tensor* bias, const Tensor* residual, double alpha, double beta, std::string_view activation,
+                   bool turned, bool tf32, Tensor& out) {
+  const int rank = a.rank();
+  if (rank < 1 || b.rank() < 2 || (b.rank() > 2 && b.rank() != rank)) return refuse(a, b, "the ranks do not fit");
+  const int n_dim = b.rank() - (turned ? 2 : 1), k_dim = b.rank() - (turned ? 1 : 2);
+  const int64_t columns = b.size(n_dim), depth = b.size(k_dim);
+  Sizes sizes;
+  for (const int64_t size : a.sizes()) sizes.push_back(size);
+  sizes[static_cast<size_t>(rank - 1)] = columns;
+  PTERON_TRY(runtime::resize(out, sizes));
+  if (out.numel() == 0) return ok_status();
+  PTERON_TRY(check_product(a, b, bias, residual, columns, depth, out));
+  for (int d = 0; b.rank() > 2 && d + 2 < rank; ++d) {
+    if (b.size(d) != a.size(d)) return refuse(a, b, "the batches differ");
+  }
+
+  Product p;
+  p.dtype = a.dtype();
+  p.tf32 = tf32;
+  p.end = activation == "relu" ? ProductEnd::kRelu : activation == "gelu_tanh" ? ProductEnd::kGeluTanh : ProductEnd::kNone;
+  p.columns = columns;
+  p.depth = depth;
+  p.alpha = alpha;
+  p.beta = residual == nullptr ? 0 : beta;
+  p.bias = bias == nullptr ? nullptr : bias->view.data;
+  p.a = {a.view.data, 0, a.stride(rank - 1), 0};
+  p.b = {b.view.data, b.stride(k_dim), b.stride(n_dim), 0};
+  if (residual != nullptr) p.c = {residual->view.data, 0, residual->stride(rank - 1), 0};
+  p.d = {out.view.data, 0, out.stride(rank - 1), 0};
+  if (columns > 1 && (p.d.column != 1 || (residual != nullptr && p.c.column != 1))) return Status(Code::kUnsupported, "a product whose rows are no runs of memory");
+
+  std::vector<Axis> axes;
+  for (int d = 0; d + 1 < rank; ++d) {
+    const bool batch = b.rank() > 2 && d + 2 < rank;
+    axes.push_back({a.size(d), a.stride(d), batch ? b.stride(d) : 0, residual == nullptr ? 0 : residual->stride(d), out.stride(d)});
+  }
+  // With one b for all, all the axes may be rows; otherwise only the last.
+  Axis rows;
+  std::vector<Axis> outer;
+  if (b.rank() == 2) {
+    outer = joined(axes);
+    if (!outer.empty()) rows = outer.back(), outer.pop_back();
+  } else {
+    rows = axes.back();
+    axes.pop_back();
+    outer = joined(axes);
+  }
+  p.rows = rows.size;
+  p.a.row = rows.a;
+  p.c.row = rows.c;
+  p.d.row = rows.d;
+  if (!outer.empty()) {
+    const Axis batch = outer.back();
+    outer.pop_back();
+    p.batch = batch.size;
+    p.a.batch = batch.a;
+    p.b.batch = batch.b;
+    p.c.batch = batch.c;
+    p.d.batch = batch.d;
+  }
+  EventTimer timer(session_of(context));
+  return run_all(*static_cast<const ProductLibrary*>(context.state), library_call(context, timer), p, outer, dtype_size(p.dtype));
+}
+
+struct RowLaunch final : KernelState {
+  Function function = nullptr;
+};
+
+Result<std::shared_ptr<const KernelState>> row_prepare(const KernelLoad& load, std::span<Value* const> args) {
+  if (args.size() < 6 || args[5]->tag != Tag::kString) return runtime::bad_argument(5);
+  auto made = std::make_shared<RowLaunch>();
+  PTERON_ASSIGN(made->function, session_of(load).function(args[5]->string, 0));
+  return std::shared_ptr<const KernelState>(std::move(made));
+}
+
+Status row_product_out(KernelContext& context, const Tensor& x, const Tensor& weight, const Tensor* gate, const Tensor* bias, const Tensor* residual, std::string_view /*kernel*/,
+                       int64_t columns_a_block, Tensor& out) {
+  if (x.rank() < 1 || weight.rank() != 2 || columns_a_block < 1) return refuse(x, weight, "the ranks do not fit");
+  const int64_t columns = weight.size(0), depth = weight.size(1);
+  Sizes sizes;
+  for (const int64_t size : x.sizes()) sizes.push_back(size);
+  sizes[static_cast<size_t>(x.rank() - 1)] = columns;
+  PTERON_TRY(runtime::resize(out, sizes));
+  if (out.numel() == 0) return ok_status();
+  PTERON_TRY(check_product(x, weight, bias, residual, columns, depth, out));
+  if (gate != nullptr && (gate->dtype() != x.dtype() || !std::ranges::equal(gate->sizes(), weight.sizes()))) return refuse(x, weight, "the second weight does not fit");
+  for (const Tensor* t : {&x, &weight, gate, residual, static_cast<const Tensor*>(&out)}) {
+    if (t != nullptr && !t->view.is_contiguous()) return refuse(x, weight, "an operand has gaps");
+  }
+  for (const Tensor* t : {&weight, gate}) {
+    if (t != nullptr && reinterpret_cast<uintptr_t>(t->view.data) % 16 != 0) return refuse(x, weight, "a weight does not start at a multiple of 16 bytes");
+  }
+  const auto address = [](const Tensor* t) { return t == nullptr ? uint64_t{0} : reinterpret_cast<uint64_t>(t->view.data); };
+  const std::array<uint64_t, 6> params{address(&x), address(&weight), address(gate), address(bias), address(residual), address(&out)};
+  const auto blocks = static_cast<unsigned>((columns + columns_a_block - 1) / columns_a_block);
+  return session_of(context).launch(static_cast<const RowLaunch*>(context.state)->function, {blocks, 1, 1}, 128, 0, params);
+}
+
+constexpr runtime::Kernel kTable[] = {
+    {"pteron_cuda::product.out", PTERON_KERNEL(product_out), product_workspace, product_prepare},
+    {"pteron_cuda::row_product.out", PTERON_KERNEL(row_product_out), nullptr, row_prepare},
+};
+
+}  // namespace
+
+std::span<const runtime::Kernel> product_kernels() { return kTable; }
+
+}  // namespace pteron::cuda
