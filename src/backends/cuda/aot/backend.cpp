@@ -1,12 +1,22 @@
 // The backend object: what it takes, and the way from a group to its payload.
 #include "backends/cuda/aot/backend.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "backends/api/program_group.h"
+#include "backends/cuda/aot/fusion.h"
 #include "backends/cuda/aot/kernel_sources.h"
+#include "backends/cuda/aot/library.h"
+#include "backends/cuda/aot/lowering.h"
+#include "backends/cuda/aot/nvrtc.h"
 #include "backends/cuda/aot/operators.h"
+#include "backends/cuda/module.h"
 #include "backends/cuda/payload.h"
+#include "base/file_writer.h"
+#include "base/str_cat.h"
+#include "format/content_hash.h"
+#include "passes/passes.h"
 
 namespace pteron::cuda {
 namespace {
@@ -15,23 +25,89 @@ using backends::CompiledGroup;
 using backends::GroupContext;
 using backends::Support;
 
+/// Compile specs: what the kernels are translated for, and a folder for their text.
+constexpr std::string_view kArchSpec = "arch", kDumpSpec = "dump_kernels", kTf32Spec = "tf32";
+constexpr std::string_view kSpecs[] = {kArchSpec, kDumpSpec, kTf32Spec};
+constexpr std::string_view kDefaultArchitectures = "sm_90,compute_80";
+
+/// Operators that are computed by others: lowered in terms of what the kernels have.
+constexpr std::string_view kSpelled[] = {"aten::native_group_norm", "aten::_native_batch_norm_legit.no_stats"};
+
+std::string_view setting(const GroupContext& context, std::string_view key, std::string_view missing) {
+  for (const format::CompileSpec& spec : context.specs) {
+    if (spec.key == key) return {reinterpret_cast<const char*>(spec.value.data()), spec.value.size()};
+  }
+  return missing;
+}
+
+Status write_text(const std::string& path, std::string_view text) {
+  PTERON_ASSIGN(auto writer, FileWriter::create(path));
+  PTERON_TRY(writer->write({reinterpret_cast<const std::byte*>(text.data()), text.size()}));
+  return writer->commit(false);
+}
+
 class CudaBackend final : public backends::Backend {
  public:
   explicit CudaBackend(ir::Catalog engine) : engine_(std::move(engine)) {}
   std::string_view name() const override { return "cuda"; }
   std::string_view id() const override { return kBackendId; }
   uint64_t alignment_bytes() const override { return kAlignment; }
+  std::span<const std::string_view> spec_keys() const override { return kSpecs; }
 
-  Support supports(const ir::Graph& /*graph*/, const ir::Node& /*node*/) const override { return Support::no("no kernel"); }
+  Support supports(const ir::Graph& graph, const ir::Node& node) const override {
+    if (is_library_node(node)) return library_supports(graph, node);
+    if (std::ranges::find(kSpelled, node.op->name) != std::end(kSpelled)) {
+      const DType dtype = graph[node.outputs[0]].type.dtype;
+      if (dtype == DType::kFloat32 || dtype == DType::kFloat64) return {};
+      return Support::no("16-bit floats");
+    }
+    std::string why;
+    if (kind_of(graph, node, &why) != NodeKind::kOther) return {};
+    return Support::no(std::move(why));
+  }
 
   Result<CompiledGroup> compile(ir::Method& group, const GroupContext& context) const override {
+    PTERON_ASSIGN(const std::vector<Target> targets, parse_targets(setting(context, kArchSpec, kDefaultArchitectures)));
+    const auto keep = [](const ir::Graph&, const ir::Node& node) { return std::ranges::find(kSpelled, node.op->name) == std::end(kSpelled); };
+    PTERON_TRY(passes::decompose(group.graph, *context.catalog, keep).status());
+    KernelSources sources;
+    PTERON_TRY(lower_library(group.graph, engine_, *context.catalog, sources, {setting(context, kTf32Spec, "") == "1"}));
+    PTERON_TRY(passes::dce(group.graph, *context.catalog).status());
+    PTERON_TRY(make_launches(group.graph, engine_, sources,
+                             {context.external_weights, [](const ir::Node& node) { return node.op->name.starts_with("pteron_cuda::"); }}));
     PTERON_ASSIGN(CompiledGroup made, backends::program_group(group, context));
     made.id = kBackendId;
     made.specs.push_back({std::string(kVersionKey), {std::byte{kVersion}}});
+    PTERON_TRY(add_module(sources, targets, setting(context, kDumpSpec, ""), made));
     return made;
   }
 
  private:
+  /// The kernels, translated for every target, as named data.
+  Status add_module(const KernelSources& sources, const std::vector<Target>& targets, std::string_view dump, CompiledGroup& made) const {
+    const std::string text = sources.text();
+    if (!dump.empty()) PTERON_TRY(write_text(str_cat(dump, "/", made.id, ".", format::hash_hex(std::as_bytes(std::span(text))), ".cu"), text));
+    std::vector<Buffer> translated;
+    std::vector<ModuleEntry> entries;
+    for (const Target& target : targets) {
+      if (target.kind == Target::Kind::kSource) {
+        entries.push_back({ModuleKind::kSource, 0, std::as_bytes(std::span(text))});
+        continue;
+      }
+      PTERON_ASSIGN(const auto nvrtc, Nvrtc::open());
+      PTERON_ASSIGN(Buffer code, nvrtc->translate(text, target, [&](size_t line) { return sources.node_at(line); }));
+      translated.push_back(std::move(code));
+      entries.push_back({target.kind == Target::Kind::kPtx ? ModuleKind::kPtx : ModuleKind::kCubin, target.sm, translated.back().span()});
+    }
+    PTERON_ASSIGN(Buffer module, write_module(entries));
+    auto owner = std::make_shared<const Buffer>(std::move(module));
+    const std::string key = str_cat(kModulePrefix, format::hash_hex(owner->span()));
+    made.specs.push_back({std::string(kModuleKey), {}});
+    for (const char c : key) made.specs.back().value.push_back(static_cast<std::byte>(c));
+    made.data.push_back({key, std::nullopt, format::Payload::borrow(owner->span()), owner});
+    return ok_status();
+  }
+
   ir::Catalog engine_;
 };
 
@@ -40,6 +116,7 @@ class CudaBackend final : public backends::Backend {
 Result<std::unique_ptr<backends::Backend>> make_backend() {
   ir::Catalog engine;
   PTERON_TRY(engine.add(operators()));
+  PTERON_TRY(engine.add(library_operators()));
   return std::unique_ptr<backends::Backend>(std::make_unique<CudaBackend>(std::move(engine)));
 }
 
