@@ -108,7 +108,7 @@ class Recorder final : public runtime::CallObserver {
   Status after(size_t index) override {
     const runtime::Instruction& instruction = state_.code[index];
     const auto name = static_cast<size_t>(state_.operator_of[index]);
-    const bool is_kernel = instruction.kind == runtime::Instruction::Kind::kKernel;
+    const bool is_kernel = instruction.kind != runtime::Instruction::Kind::kDelegate;
     const std::string op = is_kernel ? state_.info.operators[name] : state_.info.delegates[name];
     if (op.starts_with("executorch_prim::") || op == "pteron::view_strided.out") return ok_status();
     std::vector<const runtime::Tensor*> outs;

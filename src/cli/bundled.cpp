@@ -2,6 +2,8 @@
 #include "cli/bundled.h"
 
 #include <cstdio>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "base/json_writer.h"
@@ -11,6 +13,7 @@
 #include "cli/session.h"
 #include "cli/tensors.h"
 #include "format/bundle.h"
+#include "pteron/etdump.h"
 #include "tensor/shape.h"
 
 namespace pteron::cli {
@@ -38,14 +41,14 @@ TensorView view_of(const format::BundledValue& value, std::byte (&storage)[8]) {
 }
 
 /// Runs one case and appends a difference for each expected output.
-Result<std::vector<Difference>> run_case(Method& method, const format::BundledCase& one, const Tolerance& tolerance) {
+Result<std::vector<Difference>> run_case(Method& method, const format::BundledCase& one, const Tolerance& tolerance, const std::function<Status()>& execute) {
   method.reset();
   if (one.inputs.size() != method.input_count()) {
     return Status(Code::kInvalidInput, str_cat("the case has ", one.inputs.size(), " inputs, the method ", method.input_count()));
   }
   std::byte scalar[8];
   for (size_t i = 0; i < one.inputs.size(); ++i) PTERON_TRY(method.set_input(i, view_of(one.inputs[i], scalar)));
-  PTERON_TRY(method.execute());
+  PTERON_TRY(execute());
   std::vector<Difference> differences(one.expected.size());
   for (Difference& difference : differences) difference.problem = "the call gave no such output";
   PTERON_TRY(for_each_output(method, [&](size_t index, const TensorView& got) -> Status {
@@ -65,7 +68,9 @@ Result<int> run_bundle(const std::string& path, const Arguments& arguments) {
   LoadOptions load = load_options(arguments);
   StderrLog log(arguments.flag("quiet") ? LogLevel::kError : LogLevel::kWarning);
   load.log = &log;
-  PTERON_ASSIGN(const LoadedProgram loaded, load_program_file(path, load));
+  std::optional<EventRecorder> recorder;
+  if (arguments.has("etdump")) recorder.emplace();
+  PTERON_ASSIGN(const LoadedProgram loaded, load_program_file(path, load, recorder ? &*recorder : nullptr));
   if (!loaded.bundle) return Status(Code::kInvalidFile, str_cat(path, ": expected a bundled program (.bpte), found another file"));
   Tolerance tolerance;
   if (arguments.has("rtol")) tolerance.rtol = arguments.real("rtol", 0);
@@ -75,9 +80,9 @@ Result<int> run_bundle(const std::string& path, const Arguments& arguments) {
   json.begin_array();
   size_t outputs = 0, bad = 0;
   for (const format::BundledSuite& suite : loaded.bundle->suites) {
-    PTERON_ASSIGN(const std::unique_ptr<Method> method, loaded.program->load_method(suite.method));
+    PTERON_ASSIGN(const std::unique_ptr<Method> method, recorder ? recorder->load_method(*loaded.program, suite.method) : loaded.program->load_method(suite.method));
     for (size_t i = 0; i < suite.cases.size(); ++i) {
-      auto differences = run_case(*method, suite.cases[i], tolerance);
+      auto differences = run_case(*method, suite.cases[i], tolerance, [&] { return recorder ? recorder->execute(*method, static_cast<int>(i)) : method->execute(); });
       if (!differences.ok()) return std::move(differences).status().with_context(str_cat(path, ": method ", suite.method, ", case ", i));
       for (size_t k = 0; k < differences->size(); ++k) {
         const Difference& difference = (*differences)[k];
@@ -98,6 +103,7 @@ Result<int> run_bundle(const std::string& path, const Arguments& arguments) {
   json.end_array();
   if (as_json) std::printf("%s\n", json.text().c_str());
   if (!as_json) std::printf("%zu of %zu expected outputs agree\n", outputs - bad, outputs);
+  if (recorder) PTERON_TRY(write_etdump_file(*recorder, arguments.value("etdump"), &log));
   return bad > 0 ? 1 : 0;
 }
 

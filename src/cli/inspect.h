@@ -18,6 +18,9 @@ Result<int> inspect_archive(const std::string& path, std::shared_ptr<FileBytes> 
 /// A .ptd data file: entries and manifest.
 /// Errors: kInvalidFile (also for a manifest that does not fit; --verify-data: or a payload).
 Result<int> inspect_data(const std::string& path, const FileBytes& file, const Arguments& arguments);
+/// An ETDump: runs with the times of their events.
+/// Errors: those of format::read_etdump.
+Result<int> inspect_etdump(const std::string& path, const FileBytes& file, const Arguments& arguments);
 /// The delegates of a method: payload bytes, compile specs, and for TensorRTBackend what its payload says of the engine (or that it cannot be read).
 void print_delegates(const format::ProgramView& view, std::string_view method);
 /// The same as the member "payloads".

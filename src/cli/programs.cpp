@@ -55,11 +55,11 @@ Status find_data_beside(const std::string& path, std::span<const std::byte> byte
 
 }  // namespace
 
-Result<LoadedProgram> load_program_file(const std::string& path, LoadOptions options) {
+Result<LoadedProgram> load_program_file(const std::string& path, LoadOptions options, EventRecorder* recorder) {
   LoadedProgram made;
   PTERON_ASSIGN(made.file, options.map ? FileBytes::map(path) : FileBytes::read(path));
   if (!format::is_bundle(made.file->bytes())) {
-    PTERON_ASSIGN(made.program, Program::load(path, options));
+    PTERON_ASSIGN(made.program, recorder != nullptr ? recorder->load(path, options) : Program::load(path, options));
     return made;
   }
   const auto with_path = [&](Status status) { return std::move(status).with_context(path); };
@@ -69,7 +69,7 @@ Result<LoadedProgram> load_program_file(const std::string& path, LoadOptions opt
   if (options.data_files.empty()) {
     if (Status found = find_data_beside(path, made.bundle->program, options.data_files); !found.ok()) return with_path(std::move(found));
   }
-  auto program = Program::load(made.bundle->program, options);
+  auto program = recorder != nullptr ? recorder->load(made.bundle->program, options) : Program::load(made.bundle->program, options);
   if (!program.ok()) return with_path(std::move(program).status());
   made.program = std::move(program).value();
   return made;
@@ -80,6 +80,14 @@ Result<std::string> pick_method(const Program& program, const std::string& wante
   const auto names = program.method_names();
   if (names.empty()) return Status(Code::kInvalidFile, "the program has no methods");
   return std::find(names.begin(), names.end(), "forward") != names.end() ? std::string("forward") : names[0];
+}
+
+Status write_etdump_file(const EventRecorder& recorder, const std::string& path, LogSink* log) {
+  PTERON_ASSIGN(const std::vector<std::byte> bytes, recorder.etdump());
+  if (recorder.left_out() > 0 && log != nullptr) log->log(LogLevel::kWarning, str_cat(path, " lacks the last ", recorder.left_out(), " events: there are too many"));
+  LazyFile file(path);
+  PTERON_TRY(file.write(bytes));
+  return file.commit(true);
 }
 
 Result<SyntheticInputs> SyntheticInputs::make(const Method& method) {

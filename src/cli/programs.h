@@ -9,6 +9,7 @@
 #include "base/mapped_file.h"
 #include "cli/verb.h"
 #include "format/bundle.h"
+#include "pteron/etdump.h"
 #include "pteron/program.h"
 #include "pteron/status.h"
 
@@ -23,12 +24,16 @@ struct LoadedProgram {
   std::unique_ptr<format::Bundle> bundle;  ///< null for a .pte
   std::shared_ptr<Program> program;
 };
-/// Weights that a bundle's program records are taken from beside the bundle, if no data file is given.
+/// Weights that a bundle's program records are taken from beside the bundle, if no data file is given. The recorder may be null.
 /// Errors: those of Program::load and format::read_bundle; kNotFound (no such weights).
-Result<LoadedProgram> load_program_file(const std::string& path, LoadOptions options);
+Result<LoadedProgram> load_program_file(const std::string& path, LoadOptions options, EventRecorder* recorder = nullptr);
 /// `wanted`, or forward, or the first method.
 /// Errors: kInvalidFile (a program without methods).
 Result<std::string> pick_method(const Program& program, const std::string& wanted);
+
+/// Writes what was recorded to a file, all or nothing; a warning if events were left out.
+/// Errors: kIo, and those of EventRecorder::etdump.
+Status write_etdump_file(const EventRecorder& recorder, const std::string& path, LogSink* log);
 
 /// Inputs at their upper bounds: floats between -1 and 1, integers 0.
 /// Owns: the tensors' bytes.

@@ -14,7 +14,7 @@ struct RunnerFlag {
 };
 constexpr RunnerFlag kFlags[] = {{"model_path", ""},          {"data_path", "--data"},        {"method_name", "--method"}, {"output_file", "--raw-outputs"},
                                  {"print_output", "--print"}, {"num_executions", "--repeat"}, {"cpu_threads", "--threads"},
-                                 {"bundleio_rtol", "--rtol"}, {"bundleio_atol", "--atol"}};
+                                 {"etdump_path", "--etdump"},  {"bundleio_rtol", "--rtol"}, {"bundleio_atol", "--atol"}};
 
 const RunnerFlag* find_flag(std::string_view word) {
   if (!word.starts_with('-')) return nullptr;

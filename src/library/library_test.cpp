@@ -8,7 +8,10 @@
 #include <vector>
 
 #include "base/byte_sink.h"
+#include "base/str_cat.h"
+#include "format/etdump.h"
 #include "format/program.h"
+#include "pteron/etdump.h"
 #include "pteron/program.h"
 #include "pteron/version.h"
 
@@ -73,6 +76,51 @@ TEST(Library, LoadsFromEverywhere) {
 }
 
 TEST(Library, VersionsAgree) { EXPECT_STREQ(version(), PTERON_VERSION_TEXT); }
+
+/// Names of the events, run by run.
+std::string events_of(const EventRecorder& recorder) {
+  const auto bytes = recorder.etdump();
+  if (!bytes.ok()) return std::string(bytes.status().message());
+  const auto dump = format::read_etdump(*bytes);
+  if (!dump.ok()) return std::string(dump.status().message());
+  std::string out;
+  for (const format::EtdumpRun& run : dump->runs) {
+    str_append(out, run.name, run.bundled_case < 0 ? "" : str_cat(run.bundled_case), ":");
+    uint64_t end = 0;
+    for (const format::EtdumpEvent& event : run.events) {
+      const auto& profile = std::get<format::EtdumpProfile>(event);
+      EXPECT_LE(profile.start, profile.end);
+      EXPECT_LE(end, profile.end);
+      end = profile.end;
+      str_append(out, " ", profile.name, profile.place.instruction < 0 ? "" : str_cat("@", profile.place.instruction));
+    }
+    out += "; ";
+  }
+  return out;
+}
+
+TEST(Library, RecordsLoadsAndCalls) {
+  const std::vector<std::byte> bytes = program_bytes();
+  EventRecorder recorder;
+  EXPECT_EQ(events_of(recorder), "");
+  const auto program = recorder.load(bytes);
+  ASSERT_TRUE(program.ok());
+  EXPECT_EQ(recorder.load("/no/such/file.pte").status().code(), Code::kNotFound);
+  auto method = recorder.load_method(**program, "forward");
+  ASSERT_TRUE(method.ok());
+  EXPECT_EQ(recorder.load_method(**program, "backward").status().code(), Code::kNotFound);
+  EXPECT_TRUE(recorder.load_method(**program, "forward", method->get()).ok());
+  EXPECT_EQ(recorder.execute(**method).code(), Code::kInvalidInput);  // no input
+  float x[] = {1, 2, 3};
+  const int64_t sizes[] = {3};
+  ASSERT_TRUE((*method)->set_input(0, make_contiguous_view(DType::kFloat32, sizes, x)).ok());
+  ASSERT_TRUE(recorder.execute(**method, 7).ok());
+  ASSERT_TRUE((*method)->execute().ok());  // not through the recorder
+  method->reset();
+  const std::string loads = "Default: Program::load; Default: Method::init Program::load_method; Default: Method::init Program::load_method; ";
+  EXPECT_EQ(events_of(recorder), loads + "Execute: Method::execute; Execute7: native_call_add.out@0 OPERATOR_CALL@0 Method::execute; ");
+  EXPECT_EQ(recorder.left_out(), 0u);
+}
 
 }  // namespace
 }  // namespace pteron

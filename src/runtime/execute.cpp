@@ -67,6 +67,7 @@ Status run_instructions(MethodState& method) {
       }
       case Instruction::Kind::kUserOp: {
         Status status = run_user_op(*instruction.user_op, instruction.args);
+        if (status.ok() && observer != nullptr) [[unlikely]] status = observer->after(at);
         if (!status.ok()) [[unlikely]] return add_place(method, at, std::move(status));
         break;
       }

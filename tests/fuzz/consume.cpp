@@ -13,6 +13,7 @@
 #include "base/zip.h"
 #include "format/bundle.h"
 #include "format/data_file.h"
+#include "format/etdump.h"
 #include "format/meta.h"
 #include "format/program_view.h"
 #include "fuzz/seeds.h"
@@ -200,6 +201,38 @@ bool consume_bundle(std::span<const std::byte> bytes) {
     }
   }
   return format::write_bundle(*bundle).ok();
+}
+
+bool consume_etdump(std::span<const std::byte> bytes) {
+  const auto dump = format::read_etdump(bytes);
+  if (!dump.ok()) return false;
+  const auto touch_place = [](const format::EtdumpPlace& place) { touch(place.delegate_text); };
+  for (const format::EtdumpRun& run : dump->runs) {
+    touch(run.name);
+    for (const std::string_view name : run.allocators) touch(name);
+    for (const format::EtdumpEvent& event : run.events) {
+      if (const auto* profile = std::get_if<format::EtdumpProfile>(&event)) touch(profile->name), touch(profile->metadata), touch_place(profile->place);
+      const auto* debug = std::get_if<format::EtdumpDebug>(&event);
+      if (debug == nullptr) continue;
+      touch(debug->name);
+      touch_place(debug->place);
+      if (const auto* tensor = std::get_if<format::EtdumpTensor>(&debug->value)) touch(std::as_bytes(tensor->sizes));
+      const auto* list = std::get_if<std::vector<format::EtdumpTensor>>(&debug->value);
+      for (size_t i = 0; list != nullptr && i < list->size(); ++i) touch(std::as_bytes((*list)[i].sizes));
+    }
+  }
+  const auto again = format::write_etdump(*dump);
+  return again.ok() && format::read_etdump(again->span()).ok();
+}
+
+bool consume_weights(std::span<const std::byte> bytes) {
+  static const std::vector<std::byte> program = program_with_weights();
+  LoadOptions options;
+  options.kernels = &runtime::testing::test_kernels();
+  options.threads = 1;
+  options.data_in_memory = {bytes};
+  auto loaded = runtime::load_program(nullptr, program, "fuzz.pte", options);
+  return loaded.ok() && run_method(**loaded, "forward");
 }
 
 bool consume_tensorrt_blob(std::span<const std::byte> bytes) {

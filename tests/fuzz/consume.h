@@ -33,6 +33,10 @@ bool consume_pickle(std::span<const std::byte> bytes);
 bool consume_ir_text(std::span<const std::byte> bytes);
 bool consume_bundle(std::span<const std::byte> bytes);
 bool consume_tensorrt_blob(std::span<const std::byte> bytes);
+/// format: ETDump.
+bool consume_etdump(std::span<const std::byte> bytes);
+/// runtime: the bytes are the data file of a program with a weight outside, which is loaded and run.
+bool consume_weights(std::span<const std::byte> bytes);
 /// tensorrt: the slots of an engine's record, one a line.
 bool consume_engine_record(std::span<const std::byte> bytes);
 

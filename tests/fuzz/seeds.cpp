@@ -14,6 +14,7 @@
 #include "base/zip.h"
 #include "format/bundle.h"
 #include "format/data_file.h"
+#include "format/etdump.h"
 #include "format/meta.h"
 #include "format/sample_program.h"
 #include "fuzz/consume.h"
@@ -96,6 +97,31 @@ Bytes data_file() {
   MemorySink sink;
   PTERON_CHECK(format::write_data_file(data, {}, sink).ok());
   return taken(sink);
+}
+
+/// The weights of program_with_weights.
+Bytes weights_file(bool manifest) {
+  format::DataFileSpec data;
+  data.blobs.push_back({format::Payload::borrow(std::as_bytes(std::span(format::kSampleWeights))), 0});
+  data.entries.push_back({"w", 0, format::DataLayout{DType::kFloat32, {3, 4}, {0, 1}}});
+  if (manifest) PTERON_CHECK(format::add_manifest(data).ok());
+  MemorySink sink;
+  PTERON_CHECK(format::write_data_file(data, {}, sink).ok());
+  return taken(sink);
+}
+
+Bytes etdump_file() {
+  static constexpr std::array<int64_t, 2> kSizes = {2, 3};
+  const format::EtdumpTensor tensor{DType::kInt16, kSizes, 64};
+  format::Etdump dump;
+  dump.runs = {{"Default", -1, {"planned"}}, {"Execute", 2}};
+  dump.runs[0].events = {format::EtdumpProfile{"Method::init", {}, 1, 2, {}}, format::EtdumpAllocation{0, 64}};
+  dump.runs[1].events = {format::EtdumpProfile{"native_call_add.out", {0, 3, -1, {}}, 3, 9, {}}, format::EtdumpProfile{"part", {0, 4, -1, "1: mm"}, 3, 9, bytes_of("abc")},
+                         format::EtdumpDebug{"add.out", {0, 3, -1, {}}, tensor, true}, format::EtdumpDebug{"list", {0, 4, 1, {}}, std::vector{tensor, tensor}, false},
+                         format::EtdumpDebug{"n", {}, int64_t{7}, false}, format::EtdumpDebug{"r", {}, 0.5, false}, format::EtdumpDebug{"b", {}, true, true}};
+  auto made = format::write_etdump(dump);
+  PTERON_CHECK(made.ok());
+  return {made->span().begin(), made->span().end()};
 }
 
 Bytes tensorrt_blob() {
@@ -243,6 +269,16 @@ void put_common(Bytes& out, const ZipPart& part) {
 
 }  // namespace
 
+std::vector<std::byte> program_with_weights() {
+  format::ProgramSpec program = format::sample_add_program();
+  program.constants.clear();
+  format::TensorSpec weight;
+  weight.sizes = {3, 4};
+  weight.external_name = "w";
+  program.plans[0].values[2] = weight;
+  return program_file(program);
+}
+
 std::vector<std::byte> build_zip(std::span<const ZipPart> parts) {
   Bytes out, directory;
   for (const ZipPart& part : parts) {
@@ -303,6 +339,8 @@ std::vector<Kind> all_kinds() {
       {"pickle", consume_pickle, {sample_pickle("add.f32.32"), inner_pickle(object, "custom_obj_0")}, true},
       {"ir_text", consume_ir_text, {ir_text("add.f32.32"), copy_of(bytes_of(kText))}, false},
       {"bundle", consume_bundle, {bundle_file(add)}, false},
+      {"etdump", consume_etdump, {etdump_file()}, true},
+      {"weights", consume_weights, {weights_file(true), weights_file(false)}, true},
       {"tensorrt_blob", consume_tensorrt_blob, {tensorrt_blob()}, false},
       {"engine_record", consume_engine_record, {engine_record()}, false},
   };

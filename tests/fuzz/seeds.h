@@ -28,6 +28,8 @@ struct ZipPart {
 };
 /// A stored zip archive with right checksums.
 std::vector<std::byte> build_zip(std::span<const ZipPart> parts);
+/// x + w, with w in a data file under the key "w".
+std::vector<std::byte> program_with_weights();
 /// A small .pt2 archive around the given model.json.
 std::vector<std::byte> build_archive(std::span<const std::byte> model_json);
 

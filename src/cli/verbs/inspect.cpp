@@ -1,4 +1,4 @@
-// pteron inspect: what a .pte, a .bpte, a .pt2 or a .ptd holds; told apart by content.
+// pteron inspect: what a .pte, a .bpte, a .pt2, a .ptd or an ETDump holds; told apart by content.
 #include <sys/stat.h>
 
 #include <cstdio>
@@ -14,6 +14,7 @@
 #include "cli/verb.h"
 #include "format/bundle.h"
 #include "format/data_name.h"
+#include "format/etdump.h"
 #include "format/program_view.h"
 #include "runtime/state.h"
 
@@ -253,12 +254,13 @@ Result<int> run_inspect(const Arguments& a) {
   if (a.has("html")) return write_page(path, bytes, a);
   if (has_bytes(file->bytes(), 0, "PK")) return inspect_archive(path, std::move(file), a);
   if (has_bytes(file->bytes(), 4, "FT01")) return inspect_data(path, *file, a);
+  if (format::is_etdump(file->bytes())) return inspect_etdump(path, *file, a);
   return inspect_program(path, bytes, bundle ? &*bundle : nullptr, file->bytes().size(), a);
 }
 
 }  // namespace
 
 extern const Verb k_inspect_verb;
-const Verb k_inspect_verb = {"inspect", "show what a .pte, .bpte, .pt2 or .ptd holds", "FILE [options]", 1, 1, kInspectOptions, run_inspect};
+const Verb k_inspect_verb = {"inspect", "show what a .pte, .bpte, .pt2, .ptd or .etdp holds", "FILE [options]", 1, 1, kInspectOptions, run_inspect};
 
 }  // namespace pteron::cli

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <optional>
 
 #include "base/json_writer.h"
 #include "base/mapped_file.h"
@@ -12,6 +13,8 @@
 #include "cli/tensors.h"
 #include "cli/verb.h"
 #include "format/bundle.h"
+#include "format/data_name.h"
+#include "pteron/etdump.h"
 #include "pteron/program.h"
 
 namespace pteron::cli {
@@ -33,6 +36,7 @@ constexpr Option kRunOptions[] = {
     {"seed", "", OptionKind::kCount, "N", "seed of operators that draw random numbers (compile --allow-random), default 0"},
     {"threads", "t", OptionKind::kCount, "N", "threads to use; default, and 0: all CPUs of the process"},
     {"verify-data", "", OptionKind::kFlag, "", "hash every byte of the data files at load"},
+    {"etdump", "", OptionKind::kValue, "FILE", "write what loading and each call took, instruction by instruction (.etdp), for `pteron inspect` and the official inspector"},
     {"no-map", "", OptionKind::kFlag, "", "read files into memory instead of mapping them"},
 };
 
@@ -48,6 +52,16 @@ std::string output_problem(const Arguments& a, const std::vector<std::string>& o
     if (a.has("raw-outputs") && !rest.empty() && path[base.size()] == '-' && parse_count(rest.substr(0, rest.size() - 4))) {
       return str_cat("--raw-outputs ", base, " would write over ", path, "; name another base");
     }
+  }
+  if (a.has("etdump")) {
+    const std::string dump = a.value("etdump");
+    for (const std::string& path : read) {
+      if (same_file(dump, path)) return str_cat("--etdump: ", dump, " is the input ", path, "; name another file");
+    }
+    for (const std::string& path : outputs) {
+      if (same_file(dump, path)) return str_cat("--etdump: ", dump, " is also named by --outputs; name another file");
+    }
+    if (!format::check_program_path(dump).ok()) return str_cat("--etdump: ", dump, " is named like a data file (.ptd); name another file");
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     for (const std::string& path : read) {
@@ -86,7 +100,9 @@ Result<int> run_run(const Arguments& a) {
       return run_bundle(path, a);
     }
   }
-  PTERON_ASSIGN(std::shared_ptr<Program> program, Program::load(path, load));
+  std::optional<EventRecorder> recorder;
+  if (a.has("etdump")) recorder.emplace();
+  PTERON_ASSIGN(const std::shared_ptr<Program> program, recorder ? recorder->load(path, load) : Program::load(path, load));
   if (names.size() > 1 && !inputs.empty() && names.size() != inputs.size()) {
     return usage_error("run", str_cat(names.size(), " --method for ", inputs.size(), " --inputs"));
   }
@@ -105,7 +121,8 @@ Result<int> run_run(const Arguments& a) {
     std::unique_ptr<Method>& method = methods[name];
     if (method == nullptr) {
       const auto peer = std::find_if(methods.begin(), methods.end(), [](const auto& entry) { return entry.second != nullptr; });
-      PTERON_ASSIGN(method, peer == methods.end() ? program->load_method(name) : program->load_method(name, *peer->second));
+      Method* const with = peer == methods.end() ? nullptr : peer->second.get();
+      PTERON_ASSIGN(method, recorder ? recorder->load_method(*program, name, with) : with == nullptr ? program->load_method(name) : program->load_method(name, *with));
     }
     TensorFile file;
     if (call < inputs.size()) {
@@ -113,7 +130,7 @@ Result<int> run_run(const Arguments& a) {
     }
     for (uint64_t i = 0; i < repeats; ++i) {
       PTERON_TRY(set_inputs(*method, file));
-      PTERON_TRY(method->execute());
+      PTERON_TRY(recorder ? recorder->execute(*method) : method->execute());
     }
     if (call < outputs.size()) PTERON_TRY(write_outputs(*method, outputs[call]));
     if (a.has("raw-outputs") && call + 1 == calls) PTERON_TRY(write_raw_outputs(*method, a.value("raw-outputs")));
@@ -130,6 +147,7 @@ Result<int> run_run(const Arguments& a) {
   }
   json.end_array();
   if (as_json) std::printf("%s\n", json.text().c_str());
+  if (recorder) PTERON_TRY(write_etdump_file(*recorder, a.value("etdump"), &log));
   return 0;
 }
 
