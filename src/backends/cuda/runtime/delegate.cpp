@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "backends/cuda/payload.h"
+#include "backends/cuda/runtime/copies.h"
 #include "backends/cuda/runtime/graphs.h"
 #include "backends/cuda/runtime/kernels.h"
 #include "backends/cuda/runtime/library_kernels.h"
@@ -184,8 +185,7 @@ class CudaDelegate final : public Delegate {
 
   Status place_device_input(size_t i, const Tensor& tensor, const Tensor& target) {
     Place& place = inputs_[i];
-    if (!same_layout(tensor.view, target.view)) return Status(Code::kUnsupported, "it lies on the device in another memory order than the payload reads");
-    if (is_aligned(tensor.view.data)) {
+    if (same_layout(tensor.view, target.view) && is_aligned(tensor.view.data)) {
       place.kind = Place::Kind::kDirect;
       place.address = address_of(tensor.view.data);
       return ok_status();
@@ -194,6 +194,7 @@ class CudaDelegate final : public Delegate {
     place.kind = Place::Kind::kCopied;
     PTERON_ASSIGN(place.address, staging_[i].on_device(*device_, place.bytes, bound_of_input(i)));
     key_.push_back(address_of(tensor.view.data));  // a recorded call copies from there
+    key_.insert(key_.end(), tensor.strides().begin(), tensor.strides().end());
     return ok_status();
   }
 
@@ -323,13 +324,16 @@ class CudaDelegate final : public Delegate {
     return ok_status();
   }
 
+  /// An input as the payload has it.
+  const TensorView& payload_view(const Place& input) const { return state_->inputs[static_cast<size_t>(&input - inputs_.data())].value->tensor.view; }
+
   /// Copies to the device, instructions, copies back.
   Status put_on_stream() {
     const Driver& d = device_->driver();
     const Stream stream = session_.stream();
     for (const Place& place : inputs_) {
       if (place.kind == Place::Kind::kStaged) PTERON_TRY(d.check(d.copy_to_device(place.address, place.host, place.bytes, stream), "copying to the device"));
-      if (place.kind == Place::Kind::kCopied) PTERON_TRY(d.check(d.copy_on_device(place.address, address_of(place.tensor->view.data), place.bytes, stream), "copying on the device"));
+      if (place.kind == Place::Kind::kCopied) PTERON_TRY(copy_tensor(session_, place.tensor->view, payload_view(place)));
     }
     state_->inputs_changed = true;
     PTERON_TRY(runtime::prepare_call(*state_));
@@ -347,7 +351,7 @@ class CudaDelegate final : public Delegate {
     for (const Place& place : inputs_) {
       if (!place.written) continue;
       if (place.kind == Place::Kind::kStaged) PTERON_TRY(d.check(d.copy_to_host(place.host, place.address, place.bytes, stream), "copying to the host"));
-      if (place.kind == Place::Kind::kCopied) PTERON_TRY(d.check(d.copy_on_device(address_of(place.tensor->view.data), place.address, place.bytes, stream), "copying on the device"));
+      if (place.kind == Place::Kind::kCopied) PTERON_TRY(copy_tensor(session_, payload_view(place), place.tensor->view));
     }
     return ok_status();
   }
@@ -375,21 +379,21 @@ class CudaDelegate final : public Delegate {
       }
       case Place::Kind::kDirect:
         if (in_place) return ok_status();
-        return copy_result(made, *place.tensor, place.address, stream);
+        return copy_result(made, *place.tensor, place.address);
       case Place::Kind::kInput:
         if (in_place) return ok_status();
-        return copy_result(made, *inputs_[place.input].tensor, place.address, stream);
-      case Place::Kind::kCopied: return copy_result(made, *place.tensor, address_of(place.tensor->view.data), stream);
+        return copy_result(made, state_->inputs[place.input].value->tensor, place.address);
+      case Place::Kind::kCopied: return copy_result(made, *place.tensor, address_of(place.tensor->view.data));
     }
     return ok_status();
   }
 
-  /// To another place on the device where it lies alike. `like`: dims in the order of the target, with room for the result.
-  Status copy_result(const TensorView& made, Tensor& like, Address to, Stream stream) {
+  /// To another place on the device, in the order of dims of `like`, which has room for the result.
+  Status copy_result(const TensorView& made, Tensor& like, Address to) {
     PTERON_TRY(runtime::resize(like, made.sizes()));
-    if (!same_layout(made, like.view)) return Status(Code::kUnsupported, "it lies on the device in another memory order than the payload writes");
-    const Driver& d = device_->driver();
-    return d.check(d.copy_on_device(to, address_of(made.data), made.size_bytes(), stream), "copying on the device");
+    TensorView target = like.view;
+    target.data = pointer_to(to);
+    return copy_tensor(session_, made, target);
   }
 
   // --- afterwards ---
@@ -454,6 +458,7 @@ const runtime::KernelTable& kernel_table() {
     made.add(product_kernels());
     made.add(convolution_kernels());
     made.add(attention_kernels());
+    made.add(copy_kernels());
     return made;
   }();
   return table;

@@ -9,5 +9,7 @@ namespace pteron::cuda {
 
 /// Launches of generated kernels: pteron_cuda::launch.out, pteron_cuda::update.out.
 std::span<const runtime::Kernel> launch_kernels();
+/// Copies that emit writes: aten::clone.out, aten::copy_.
+std::span<const runtime::Kernel> copy_kernels();
 
 }  // namespace pteron::cuda

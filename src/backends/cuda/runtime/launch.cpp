@@ -1,9 +1,11 @@
-// pteron_cuda::launch and pteron_cuda::update: one call of a generated kernel. Arguments of the kernel: the inputs' addresses, the out's, the values.
+// pteron_cuda::launch and pteron_cuda::update: one call of a generated kernel. Arguments of the kernel: the addresses of the inputs and the out (of an
+// update: of the out, which has the old value, and the inputs), then the values.
 #include <algorithm>
 #include <array>
 #include <limits>
 
 #include "backends/cuda/payload.h"
+#include "backends/cuda/runtime/copies.h"
 #include "backends/cuda/runtime/kernels.h"
 #include "backends/cuda/runtime/session.h"
 #include "base/str_cat.h"
@@ -67,10 +69,7 @@ Result<std::shared_ptr<const KernelState>> prepare(const KernelLoad& load, std::
 /// The old value to where the new one is made, if the two are not one tensor.
 Status bring_self(Session& session, const Tensor& self, const Tensor& out) {
   if (self.view.data == out.view.data || out.numel() == 0) return ok_status();
-  const bool alike = std::ranges::equal(self.sizes(), out.sizes()) && std::ranges::equal(self.strides(), out.strides());
-  if (!alike) return Status(Code::kInvalidFile, "an updated tensor and its new value lie differently");
-  return session.driver().check(session.driver().copy_on_device(reinterpret_cast<Address>(out.view.data), reinterpret_cast<Address>(self.view.data), out.view.size_bytes(), session.stream()),
-                                "copying on the device");
+  return copy_tensor(session, self.view, out.view);
 }
 
 template <const Form& form>
@@ -89,11 +88,12 @@ Status call(KernelContext& context, std::span<Value* const> args) {
   if (form.self != kNone) PTERON_TRY(bring_self(session, args[form.self]->tensor, out));
   std::array<uint64_t, 2 * kMaxLaunchArguments + 1> params;
   size_t count = 0;
+  if (form.self != kNone) params[count++] = reinterpret_cast<uint64_t>(out.view.data);
   for (const Value* item : args[form.inputs]->items) {
     if (!item->tensor.has_data()) return runtime::argument_not_ready(form.inputs);
     params[count++] = reinterpret_cast<uint64_t>(item->tensor.view.data);
   }
-  params[count++] = reinterpret_cast<uint64_t>(out.view.data);
+  if (form.self == kNone) params[count++] = reinterpret_cast<uint64_t>(out.view.data);
   for (const Value* item : args[form.values]->items) params[count++] = static_cast<uint64_t>(item->integer);
   const std::span<Value* const> grid = args[form.grid]->items;
   const int64_t x = grid[0]->integer, y = grid[1]->integer, z = grid[2]->integer;
