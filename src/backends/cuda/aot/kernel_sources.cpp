@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "backends/cuda/copy_kernel.h"
 #include "base/str_cat.h"
 
 namespace pteron::cuda {
@@ -36,6 +37,7 @@ std::string KernelSources::text() const {
   std::string out(prelude());
   for (const std::string& shared : shared_) str_append(out, shared, "\n");
   for (const Kernel& kernel : kernels_) str_append(out, kernel.body, "\n");
+  out += kCopyKernelText;
   return out;
 }
 

@@ -21,7 +21,7 @@ class KernelSources {
 
   bool empty() const { return kernels_.empty(); }
   size_t size() const { return kernels_.size(); }
-  /// The whole program: prelude, shared texts, kernels.
+  /// The whole program: prelude, shared texts, kernels, and the copy that every module has (copy_kernel.h).
   std::string text() const;
   /// The nodes that need the kernel whose text stands at line `line` (from 1) of text(); empty if that is no kernel's.
   std::string node_at(size_t line) const;
