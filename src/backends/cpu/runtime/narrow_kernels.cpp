@@ -126,12 +126,15 @@ template <int kTile>
 inline void store_tile(void* to, int64_t stride) {
   asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(kTile) : "memory");
 }
-template <NarrowKind kKind, int kSum, int kRow, int kPanel>
+enum class Rows : uint8_t { kBf16, kUInt8, kInt8 };
+template <Rows kRows, int kSum, int kRow, int kPanel>
 inline void multiply() {
-  if constexpr (kKind == NarrowKind::kBf16) {
+  if constexpr (kRows == Rows::kBf16) {
     asm volatile("tdpbf16ps %%tmm%c0, %%tmm%c1, %%tmm%c2" : : "i"(kPanel), "i"(kRow), "i"(kSum));
-  } else {
+  } else if constexpr (kRows == Rows::kUInt8) {
     asm volatile("tdpbusd %%tmm%c0, %%tmm%c1, %%tmm%c2" : : "i"(kPanel), "i"(kRow), "i"(kSum));
+  } else {
+    asm volatile("tdpbssd %%tmm%c0, %%tmm%c1, %%tmm%c2" : : "i"(kPanel), "i"(kRow), "i"(kSum));
   }
 }
 
@@ -160,9 +163,9 @@ void begin(int64_t rows) {
 
 void end() { asm volatile("tilerelease" : : : "memory"); }
 
-template <NarrowKind kKind, bool kTwoRows, bool kTwoPanels>
-void run_tiles(const NarrowRun& r, int64_t height) {
-  constexpr int64_t kPanelStart = kNarrowColumns * 4, kRowBytes = kNarrowResultRow * 4;
+template <Rows kRows, bool kTwoRows, bool kTwoPanels>
+void run_tiles(const NarrowRun& r) {
+  constexpr int64_t kPanelStart = kNarrowColumns * 4;
   const auto* start = static_cast<const std::byte*>(r.start);
   load_tile<0>(start, 0);
   if constexpr (kTwoPanels) load_tile<1>(start + kPanelStart, 0);
@@ -172,32 +175,39 @@ void run_tiles(const NarrowRun& r, int64_t height) {
   for (int64_t chunk = 0; chunk < r.chunks; ++chunk) {
     load_tile<6>(b, kQuadLine);
     load_tile<4>(a, r.a_row);
-    multiply<kKind, 0, 4, 6>();
+    multiply<kRows, 0, 4, 6>();
     if constexpr (kTwoRows) {
-      load_tile<5>(a + height * r.a_row, r.a_row);
-      multiply<kKind, 2, 5, 6>();
+      load_tile<5>(a + r.tile_rows * r.a_row, r.a_row);
+      multiply<kRows, 2, 5, 6>();
     }
     if constexpr (kTwoPanels) {
       load_tile<7>(b + r.panel_bytes, kQuadLine);
-      multiply<kKind, 1, 4, 7>();
-      if constexpr (kTwoRows) multiply<kKind, 3, 5, 7>();
+      multiply<kRows, 1, 4, 7>();
+      if constexpr (kTwoRows) multiply<kRows, 3, 5, 7>();
     }
     for (int64_t i = 0; i < r.next_lines; ++i, next += kQuadLine) __builtin_prefetch(next, 0, 2);
     a += kQuadChunk * 4;
     b += kQuadChunk * kQuadLine;
   }
-  auto* out = static_cast<std::byte*>(r.out);
-  store_tile<0>(out, kRowBytes);
-  if constexpr (kTwoPanels) store_tile<1>(out + kPanelStart, kRowBytes);
-  if constexpr (kTwoRows) store_tile<2>(out + height * kRowBytes, kRowBytes);
-  if constexpr (kTwoRows && kTwoPanels) store_tile<3>(out + height * kRowBytes + kPanelStart, kRowBytes);
 }
 
 /// The height of the row tiles is that of begin(): rows of a run are at most two tiles of it, and those of a and out exist.
-template <NarrowKind kKind>
+template <Rows kRows>
 void run(const NarrowRun& r) {
-  if (r.rows > r.tile_rows) return r.panels == 2 ? run_tiles<kKind, true, true>(r, r.tile_rows) : run_tiles<kKind, true, false>(r, r.tile_rows);
-  return r.panels == 2 ? run_tiles<kKind, false, true>(r, r.tile_rows) : run_tiles<kKind, false, false>(r, r.tile_rows);
+  if (r.rows > r.tile_rows) return r.panels == 2 ? run_tiles<kRows, true, true>(r) : run_tiles<kRows, true, false>(r);
+  return r.panels == 2 ? run_tiles<kRows, false, true>(r) : run_tiles<kRows, false, false>(r);
+}
+
+void store(const NarrowRun& r) {
+  constexpr int64_t kPanelStart = kNarrowColumns * 4, kRowBytes = kNarrowResultRow * 4;
+  auto* out = static_cast<std::byte*>(r.out);
+  const bool two_rows = r.rows > r.tile_rows, two_panels = r.panels == 2;
+  store_tile<0>(out, kRowBytes);
+  if (two_panels) store_tile<1>(out + kPanelStart, kRowBytes);
+  if (!two_rows) return;
+  out += r.tile_rows * kRowBytes;
+  store_tile<2>(out, kRowBytes);
+  if (two_panels) store_tile<3>(out + kPanelStart, kRowBytes);
 }
 
 }  // namespace
@@ -206,12 +216,14 @@ HWY_POP_ATTRIBUTES
 
 namespace {
 
-template <NarrowKind kKind>
+template <amx::Rows kRows>
 NarrowKernels tiles() {
-  NarrowKernels k = kKind == NarrowKind::kBf16 ? avx512::kernels_of<avx512::Bf16>(false) : avx512::kernels_of<avx512::Int8>(false);
+  NarrowKernels k = kRows == amx::Rows::kBf16 ? avx512::kernels_of<avx512::Bf16>(false) : avx512::kernels_of<avx512::Int8>(false);
   k.rows = 32;
-  k.run = amx::run<kKind>;
+  k.run = amx::run<kRows>;
+  k.is_signed = kRows == amx::Rows::kInt8;
   k.begin = amx::begin;
+  k.store = amx::store;
   k.end = amx::end;
   k.rows_of_tile = amx::rows_of_tile;
   return k;
@@ -219,10 +231,10 @@ NarrowKernels tiles() {
 
 }  // namespace
 
-const NarrowKernels& narrow_kernels(NarrowKind kind, Units units) {
+const NarrowKernels& narrow_kernels(NarrowKind kind, Units units, bool is_signed) {
   static const NarrowKernels bf16[] = {avx2::kernels_of<avx2::Bf16>(true), avx512::kernels_of<avx512::Bf16Wide>(true), avx512::kernels_of<avx512::Bf16>(false),
-                                       tiles<NarrowKind::kBf16>()};
-  static const NarrowKernels int8[] = {avx2::kernels_of<avx2::Int8>(true), avx512::kernels_of<avx512::Int8>(false), tiles<NarrowKind::kInt8>()};
+                                       tiles<amx::Rows::kBf16>()};
+  static const NarrowKernels int8[] = {avx2::kernels_of<avx2::Int8>(true), avx512::kernels_of<avx512::Int8>(false), tiles<amx::Rows::kUInt8>(), tiles<amx::Rows::kInt8>()};
   static const NarrowKernels half[] = {avx2::kernels_of<avx2::Half>(true), avx512::kernels_of<avx512::HalfWide>(true)};
   if (kind == NarrowKind::kHalf) return half[units < Units::kAvx512Vnni ? 0 : 1];
   if (kind == NarrowKind::kBf16) {
@@ -231,7 +243,7 @@ const NarrowKernels& narrow_kernels(NarrowKind kind, Units units) {
     return bf16[units == Units::kAmx ? 3 : units == Units::kAvx512Bf16 && has_fast_bf16() ? 2 : 1];
   }
   if (units < Units::kAvx512Vnni) return int8[0];
-  return int8[units < Units::kAmx ? 1 : 2];
+  return int8[units < Units::kAmx ? 1 : is_signed ? 3 : 2];
 }
 
 }  // namespace pteron::cpu

@@ -23,6 +23,8 @@ constexpr int64_t kRowBytesWithTiles = 640 << 10;
 constexpr int64_t kMaxRows = 256;
 constexpr int64_t kCachedWeightBytes = 192 << 10;
 constexpr int64_t kLowBlock = 64;
+// Rows so far apart share few places of the first-level cache: 32 of them would push each other out.
+constexpr int64_t kCrowdedStride = 2048;
 // Below this many multiplications a second thread costs more than it saves.
 constexpr double kThreadGrain = 1 << 18;
 
@@ -66,6 +68,7 @@ struct Rows {
   std::byte* data = nullptr;
   int64_t stride = 0;       ///< bytes
   std::byte* raw = nullptr; ///< room for one row as it is
+  const int32_t* starts = nullptr;  ///< what the sums of all columns begin with: floats or int32
 };
 
 /// Row form: bytes of a row of whole chunks. An odd number of lines, so that neighbouring rows never push each other out of the first-level cache.
@@ -148,7 +151,7 @@ inline void clear(std::byte* row, int64_t begin, int64_t end) {
 
 void convert_int8(const NarrowProduct& p, const NarrowKernels& kernels, const std::byte* row, std::byte* to, std::byte* raw) {
   // Units that read unsigned bytes get signed ones as 128 more.
-  const __m256i flip = _mm256_set1_epi8(!kernels.wide && p.type == DType::kInt8 ? -128 : 0);
+  const __m256i flip = _mm256_set1_epi8(!kernels.wide && !kernels.is_signed && p.type == DType::kInt8 ? -128 : 0);
   for_runs<std::byte>(p, row, [&](const std::byte* from, int64_t at, int64_t count) { copy_bytes(from, count, flip, (kernels.wide ? raw : to) + at); });
   if (!kernels.wide) return;
   const int64_t quads = ceil_div(p.weights->depth(), int64_t{4});
@@ -178,50 +181,79 @@ void convert_rows(const NarrowProduct& p, const NarrowKernels& kernels, int64_t 
   }
 }
 
+/// A result whose sums are in memory, but not yet handed on.
+struct Made {
+  NarrowResult part;
+  bool exists = false;
+  void hand_on(const NarrowProduct& p) {
+    if (exists) p.store(p.store_context, part);
+    exists = false;
+  }
+};
+
+/// Tiles of this thread as kernels.begin() sets them up, once for blocks of one height: it takes as long as hundreds of multiplications.
+class TileHeight {
+ public:
+  explicit TileHeight(const NarrowKernels& kernels) : kernels_(kernels) {}
+  TileHeight(const TileHeight&) = delete;
+  TileHeight& operator=(const TileHeight&) = delete;
+  ~TileHeight() {
+    if (rows_ != 0) kernels_.end();
+  }
+  void set(int64_t rows) {
+    if (rows_ != rows) kernels_.begin(rows);
+    rows_ = rows;
+  }
+
+ private:
+  const NarrowKernels& kernels_;
+  int64_t rows_ = 0;
+};
+
 /// Rows [first, last), converted already, of panels [panel, end).
-void run_panels(const NarrowProduct& p, const NarrowKernels& kernels, int64_t first, int64_t last, int64_t panel, int64_t end, const Rows& rows) {
-  alignas(64) int32_t result[kNarrowResultRows * kNarrowResultRow];
-  alignas(64) int32_t sums[2 * kNarrowColumns];
+void run_panels(const NarrowProduct& p, const NarrowKernels& kernels, int64_t first, int64_t last, int64_t panel, int64_t end, const Rows& rows, TileHeight* height) {
+  alignas(64) int32_t results[2][kNarrowResultRows * kNarrowResultRow];
   const NarrowMatrix& weights = *p.weights;
   NarrowRun run;
   run.a_row = rows.stride;
   run.chunks = weights.chunks();
   run.panel_bytes = weights.panel_bytes();
-  run.out = result;
-  run.tile_rows = kernels.rows_of_tile != nullptr ? kernels.rows_of_tile(last - first) : 0;
-  const int64_t step = kernels.rows_of_tile != nullptr ? 2 * run.tile_rows : kernels.rows;
+  const bool tiles = kernels.begin != nullptr;
+  run.tile_rows = tiles ? kernels.rows_of_tile(last - first) : 0;
+  const int64_t step = tiles ? 2 * run.tile_rows : kernels.rows;
   const int64_t groups = ceil_div(last - first, step);
-  // What the units read as unsigned is 128 more than it was.
-  const auto shift = static_cast<uint32_t>(p.zero_point) + (p.type == DType::kInt8 && !kernels.wide ? 128u : 0u);
-  if (kernels.begin != nullptr) kernels.begin(run.tile_rows);
-  for (; panel < end; panel += run.panels) {
+  if (tiles) height->set(run.tile_rows);
+  Made made;
+  for (int turn = 0; panel < end; panel += run.panels) {
     run.panels = static_cast<int>(std::min<int64_t>(2, end - panel));
     run.b = weights.panel(panel);
     const int64_t column = panel * kNarrowColumns;
-    if (weights.kind() != NarrowKind::kInt8) {
-      run.start = weights.bias() + column;
-    } else {
-      for (int64_t j = 0; j < run.panels * kNarrowColumns; ++j) sums[j] = static_cast<int32_t>(0u - static_cast<uint32_t>(weights.column_sums()[column + j]) * shift);
-      run.start = sums;
-    }
+    run.start = rows.starts + column;
     // Every group of rows fetches its share of the next panels.
     const int64_t next_panels = std::min<int64_t>(2, end - panel - run.panels);
     run.next_lines = ceil_div(next_panels * kQuadChunk, groups);
     NarrowResult part;
-    part.values = result;
     part.column = column;
     part.columns = std::min(weights.columns() - column, run.panels * kNarrowColumns);
-    for (int64_t row = first, group = 0; row < last; row += step, ++group) {
+    for (int64_t row = first, group = 0; row < last; row += step, ++group, turn ^= 1) {
       run.a = rows.data + (row - first) * rows.stride;
       run.rows = part.rows = std::min(step, last - row);
       run.next = run.b + run.panels * run.panel_bytes + group * run.next_lines * run.chunks * kQuadLine;
+      run.out = results[turn];
+      part.values = results[turn];
       part.row = row;
       if (p.fetch != nullptr) p.fetch(p.store_context, part);
       kernels.run(run);
-      p.store(p.store_context, part);
+      if (!tiles) {
+        p.store(p.store_context, part);
+        continue;
+      }
+      made.hand_on(p);
+      kernels.store(run);
+      made = {part, true};
     }
   }
-  if (kernels.end != nullptr) kernels.end();
+  made.hand_on(p);
 }
 
 /// Elements that are stored as 16 bits.
@@ -371,10 +403,19 @@ void EvenNarrowRows::get(const void* context, int64_t first, int64_t count, cons
   for (int64_t i = 0; i < count; ++i) out[i] = rows.data + (first + i) * rows.stride_bytes;
 }
 
+namespace {
+/// Tiles read bytes as they are, whole chunks of whole tiles: behind a row they meet weights of zero.
+bool can_read_in_place(const NarrowProduct& p, const NarrowKernels& kernels, int64_t first, int64_t last) {
+  if (p.even == nullptr || kernels.begin == nullptr || p.weights->kind() != NarrowKind::kInt8 || p.even_stride % kCrowdedStride == 0) return false;
+  const int64_t height = kernels.rows_of_tile(last - first), rows = ceil_div(last - first, height) * height;
+  return p.even_end - (p.even + (first + rows - 1) * p.even_stride) >= p.weights->chunks() * kQuadLine;
+}
+}  // namespace
+
 Status run_narrow_product(const NarrowProduct& p, ThreadPool& pool) {
   const NarrowMatrix& weights = *p.weights;
   if (p.rows == 0 || weights.columns() == 0) return ok_status();
-  const NarrowKernels& kernels = narrow_kernels(weights.kind(), p.units);
+  const NarrowKernels& kernels = narrow_kernels(weights.kind(), p.units, p.type == DType::kInt8);
   const int64_t panels = weights.panel_count(), stride = row_stride(weights, kernels);
   const bool tiles = kernels.begin != nullptr;
   int64_t block = std::clamp<int64_t>((tiles ? kRowBytesWithTiles : kRowBytes) / stride, kernels.rows, kMaxRows);
@@ -390,22 +431,35 @@ Status run_narrow_product(const NarrowProduct& p, ThreadPool& pool) {
   const int64_t parts = std::min(ceil_div(panels, int64_t{2}), ceil_div(threads, blocks));
   const int64_t part = ceil_div(ceil_div(panels, int64_t{2}), parts) * 2;
   const int64_t room = std::min(block, p.rows) + (tiles ? kNarrowResultRows : 0);  // tiles read rows up to their height
+  const bool integers = weights.kind() == NarrowKind::kInt8;
+  const int64_t starts_bytes = integers ? panels * kNarrowColumns * 4 : 0;
+  // What the units read as unsigned is 128 more than it was.
+  const auto shift = static_cast<uint32_t>(p.zero_point) + (p.type == DType::kInt8 && !kernels.wide && !kernels.is_signed ? 128u : 0u);
   std::atomic<bool> failed = false;
   const auto run = [&](int64_t begin, int64_t end) {
-    const WorkBuffers::Loan loan(p.work, (room + 1) * stride / 4);
+    const WorkBuffers::Loan loan(p.work, ((room + 1) * stride + starts_bytes) / 4);
     if (loan.floats() == nullptr) {
       failed = true;
       return;
     }
     auto* memory = reinterpret_cast<std::byte*>(loan.floats());
-    const Rows rows{memory + stride, stride, memory};
+    auto* starts = reinterpret_cast<int32_t*>(memory);
+    for (int64_t j = 0; integers && j < panels * kNarrowColumns; ++j) starts[j] = static_cast<int32_t>(0u - static_cast<uint32_t>(weights.column_sums()[j]) * shift);
+    if (!integers) starts = const_cast<int32_t*>(reinterpret_cast<const int32_t*>(weights.bias()));
+    memory += starts_bytes;
+    const Rows rows{memory + stride, stride, memory, starts};
     int64_t converted = -1;
+    TileHeight height(kernels);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = i / parts * block, panel = i % parts * part, last = std::min(p.rows, row + block);
       if (panel >= panels) continue;
+      if (can_read_in_place(p, kernels, row, last)) {
+        run_panels(p, kernels, row, last, panel, std::min(panels, panel + part), {const_cast<std::byte*>(p.even) + row * p.even_stride, p.even_stride, nullptr, starts}, &height);
+        continue;
+      }
       if (row != converted) convert_rows(p, kernels, row, last, rows);
       converted = row;
-      run_panels(p, kernels, row, last, panel, std::min(panels, panel + part), rows);
+      run_panels(p, kernels, row, last, panel, std::min(panels, panel + part), rows, &height);
     }
   };
   if (threads == 1) {

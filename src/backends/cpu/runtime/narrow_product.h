@@ -78,6 +78,10 @@ struct NarrowProduct {
   Units units = processor_units();
   /// May be null: brings the memory of a part near, before its sums are made (its values are not there yet).
   void (*fetch)(const void* context, const NarrowResult& part) = nullptr;
+  /// Not null: row i begins at even + i * even_stride (bytes, taps is 1), as rows_of says, and may be read there up to even_end.
+  const std::byte* even = nullptr;
+  int64_t even_stride = 0;
+  const std::byte* even_end = nullptr;
 };
 /// Errors: kOutOfMemory (room for converted rows).
 Status run_narrow_product(const NarrowProduct& product, ThreadPool& pool);

@@ -27,10 +27,10 @@ using Floats = __m512;
 using Ints = __m512i;
 // Not the plain intrinsics where there are masked ones: g++ 12 warns of what the plain ones start from.
 constexpr __mmask16 kAll = 0xffff;
+constexpr float kWhole = 12582912;  // 1.5 * 2^23: floats near it are whole numbers, and it is an even one
 constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 PTERON_CPU_INLINE Floats set(float v) { return _mm512_set1_ps(v); }
 PTERON_CPU_INLINE Floats of_ints(Ints v) { return _mm512_maskz_cvtepi32_ps(kAll, v); }
-PTERON_CPU_INLINE Floats round(Floats v) { return _mm512_maskz_roundscale_ps(kAll, v, kNearest); }
 PTERON_CPU_INLINE Floats between(Floats v, Floats low, Floats high) { return _mm512_maskz_min_ps(kAll, high, _mm512_maskz_max_ps(kAll, low, v)); }
 
 enum class Added : uint8_t { kNothing, kInt8, kUInt8 };
@@ -55,7 +55,7 @@ class ByteEnd {
     middle_inverse_ = set(m.inverse);
     middle_low_ = set(level(m.low, m.inverse, m.zero, m.least, m.most) - m.zero);
     middle_high_ = set(level(m.high, m.inverse, m.zero, m.least, m.most) - m.zero);
-    middle_shift_ = set(m.zero - m.back_zero);
+    middle_back_ = set(kWhole - (m.zero - m.back_zero));
     middle_scale_ = set(m.scale);
   }
 
@@ -63,8 +63,9 @@ class ByteEnd {
   PTERON_CPU_INLINE Ints levels(Ints sums, Floats factors, Floats bias, __m128i residual) const {
     Floats y = _mm512_add_ps(_mm512_mul_ps(of_ints(sums), factors), bias);
     if constexpr (kMiddle) {
-      const Floats rounded = round(between(_mm512_mul_ps(y, middle_inverse_), middle_low_, middle_high_));
-      y = _mm512_mul_ps(_mm512_add_ps(rounded, middle_shift_), middle_scale_);
+      // Adding a number whose last place is one rounds.
+      const Floats level = between(_mm512_mul_ps(y, middle_inverse_), middle_low_, middle_high_);
+      y = _mm512_mul_ps(_mm512_sub_ps(_mm512_add_ps(level, set(kWhole)), middle_back_), middle_scale_);
     }
     if constexpr (kAdded != Added::kNothing) {
       const Ints wide = kAdded == Added::kInt8 ? _mm512_maskz_cvtepi8_epi32(kAll, residual) : _mm512_maskz_cvtepu8_epi32(kAll, residual);
@@ -80,7 +81,7 @@ class ByteEnd {
 
  private:
   static float level(float v, float inverse, float zero, float least, float most) { return std::clamp(std::nearbyint(v * inverse) + zero, least, most); }
-  Floats inverse_, high_, added_zero_, added_scale_, middle_inverse_, middle_low_, middle_high_, middle_shift_, middle_scale_;
+  Floats inverse_, high_, added_zero_, added_scale_, middle_inverse_, middle_low_, middle_high_, middle_back_, middle_scale_;
   Ints zero_, least_, flip_;
 };
 

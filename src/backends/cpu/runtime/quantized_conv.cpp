@@ -196,6 +196,7 @@ void pad_image(ThreadPool& pool, const Tensor& x, int64_t n, const int64_t* padd
 struct Image {
   const uint8_t* x = nullptr;        ///< channels-last
   int64_t row = 0;                   ///< bytes from one row to the next; pixels are as wide as they have channels
+  int64_t bytes = 0;
   std::byte* out = nullptr;          ///< dense channels-last
   const std::byte* residual = nullptr;
   DType residual_dtype = DType::kFloat32;
@@ -265,6 +266,12 @@ Status run_dense(KernelContext& context, const QConv& conv, DType dtype, const I
     p.context = &windows;
     p.store_context = &target;
     p.weights = conv.packed().groups[static_cast<size_t>(g)].get();
+    // Windows of one pixel lie evenly, if none of a row is left out.
+    if (conv.taps() == 1 && (image.height == 1 || conv.stride[0] * image.row == image.width * conv.stride[1] * conv.channels)) {
+      p.even = reinterpret_cast<const std::byte*>(windows.data);
+      p.even_stride = windows.step_x;
+      p.even_end = reinterpret_cast<const std::byte*>(image.x + image.bytes);
+    }
     PTERON_TRY(run_narrow_product(p, *context.pool));
   }
   return ok_status();
@@ -449,10 +456,12 @@ Status qconv2d_out(KernelContext& context, const Tensor& x, const Tensor&, const
     if (in_place) {
       image.x = x.as<uint8_t>() + n * x.stride(0);
       image.row = x.size(3) * conv.channels;
+      image.bytes = x.size(2) * image.row;
     } else {
       pad_image(*context.pool, x, n, conv.padding, static_cast<uint8_t>(conv.x_zero), padded);
       image.x = padded;
       image.row = (x.size(3) + 2 * conv.padding[1]) * conv.channels;
+      image.bytes = (x.size(2) + 2 * conv.padding[0]) * image.row;
     }
     image.out = result + n * elements * static_cast<int64_t>(dtype_size(out.dtype()));
     if (added != nullptr) image.residual = added + n * elements * static_cast<int64_t>(dtype_size(image.residual_dtype));
