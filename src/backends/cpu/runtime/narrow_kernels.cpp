@@ -171,13 +171,14 @@ void run_tiles(const NarrowRun& r) {
   if constexpr (kTwoPanels) load_tile<1>(start + kPanelStart, 0);
   if constexpr (kTwoRows) load_tile<2>(start, 0);
   if constexpr (kTwoRows && kTwoPanels) load_tile<3>(start + kPanelStart, 0);
-  const std::byte *a = r.a, *b = r.b, *next = r.next;
+  const std::byte *b = r.b, *next = r.next;
   for (int64_t chunk = 0; chunk < r.chunks; ++chunk) {
+    const int64_t at = r.chunk_offsets[chunk];
     load_tile<6>(b, kQuadLine);
-    load_tile<4>(a, r.a_row);
+    load_tile<4>(r.a + at, r.a_row);
     multiply<kRows, 0, 4, 6>();
     if constexpr (kTwoRows) {
-      load_tile<5>(a + r.tile_rows * r.a_row, r.a_row);
+      load_tile<5>(r.second + at, r.a_row);
       multiply<kRows, 2, 5, 6>();
     }
     if constexpr (kTwoPanels) {
@@ -186,12 +187,11 @@ void run_tiles(const NarrowRun& r) {
       if constexpr (kTwoRows) multiply<kRows, 3, 5, 7>();
     }
     for (int64_t i = 0; i < r.next_lines; ++i, next += kQuadLine) __builtin_prefetch(next, 0, 2);
-    a += kQuadChunk * 4;
     b += kQuadChunk * kQuadLine;
   }
 }
 
-/// The height of the row tiles is that of begin(): rows of a run are at most two tiles of it, and those of a and out exist.
+/// The height of the row tiles is that of begin(): rows of a run are at most two tiles of it, and those of a, second and out exist.
 template <Rows kRows>
 void run(const NarrowRun& r) {
   if (r.rows > r.tile_rows) return r.panels == 2 ? run_tiles<kRows, true, true>(r) : run_tiles<kRows, true, false>(r);

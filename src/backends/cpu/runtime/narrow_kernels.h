@@ -28,6 +28,9 @@ inline constexpr int64_t kNarrowResultRows = 32;
 struct NarrowRun {
   const std::byte* a = nullptr;     ///< rows in the form that the kernels want
   int64_t a_row = 0;                ///< bytes
+  // Tiles only.
+  const std::byte* second = nullptr;       ///< the rows of the second tile
+  const int64_t* chunk_offsets = nullptr;  ///< bytes from a row's begin to each chunk
   int64_t rows = 0;
   int64_t tile_rows = 0;            ///< what begin() was told
   int64_t chunks = 0;               ///< of kQuadChunk quads

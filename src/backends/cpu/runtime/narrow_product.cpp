@@ -63,12 +63,19 @@ void part_pairs(std::byte* panel, int64_t bytes) {
   }
 }
 
-/// Where converted rows lie.
+/// Where converted rows lie, and what all blocks of a task share.
 struct Rows {
   std::byte* data = nullptr;
-  int64_t stride = 0;       ///< bytes
-  std::byte* raw = nullptr; ///< room for one row as it is
-  const int32_t* starts = nullptr;  ///< what the sums of all columns begin with: floats or int32
+  int64_t stride = 0;                ///< bytes
+  std::byte* raw = nullptr;          ///< room for one row as it is
+  const int32_t* starts = nullptr;   ///< what the sums of all columns begin with: floats or int32
+  const int64_t* chunks = nullptr;   ///< bytes from a row's begin to each chunk, with tiles
+  const NarrowLines* lines = nullptr;  ///< not null: rows are read where they are
+  /// Row `row` of a block that begins with `first`.
+  const std::byte* at(int64_t first, int64_t row) const {
+    if (lines == nullptr) return data + (row - first) * stride;
+    return lines->data + row / lines->length * lines->line_step + row % lines->length * lines->row_step;
+  }
 };
 
 /// Row form: bytes of a row of whole chunks. An odd number of lines, so that neighbouring rows never push each other out of the first-level cache.
@@ -191,6 +198,24 @@ struct Made {
   }
 };
 
+int64_t chunk_offset(const NarrowLines& lines, int64_t chunk) { return chunk / lines.run_chunks * lines.tap_step + chunk % lines.run_chunks * kQuadLine; }
+/// Whether a product's rows lie in several lines.
+bool has_lines(const NarrowProduct& p) { return p.lines != nullptr && p.lines->length < p.rows; }
+/// Rows of tiles for a block of `count` rows.
+int64_t tile_rows(const NarrowProduct& p, const NarrowKernels& kernels, const Rows& rows, int64_t count) {
+  return rows.lines != nullptr && has_lines(p) ? rows_of_line_tile(p.lines->length) : kernels.rows_of_tile(count);
+}
+/// Whether tiles can read rows [first, last), and those that fill up the last tile, where they are.
+bool can_read_in_place(const NarrowProduct& p, const NarrowKernels& kernels, int64_t first, int64_t last) {
+  if (p.lines == nullptr || kernels.begin == nullptr || p.weights->kind() != NarrowKind::kInt8 || p.lines->row_step % kCrowdedStride == 0) return false;
+  Rows rows;
+  rows.lines = p.lines;
+  const int64_t height = tile_rows(p, kernels, rows, last - first);
+  if (height == 0) return false;
+  const int64_t end = first + ceil_div(last - first, height) * height;
+  return p.lines->end - rows.at(first, end - 1) >= chunk_offset(*p.lines, p.weights->chunks() - 1) + kQuadLine;
+}
+
 /// Tiles of this thread as kernels.begin() sets them up, once for blocks of one height: it takes as long as hundreds of multiplications.
 class TileHeight {
  public:
@@ -219,7 +244,8 @@ void run_panels(const NarrowProduct& p, const NarrowKernels& kernels, int64_t fi
   run.chunks = weights.chunks();
   run.panel_bytes = weights.panel_bytes();
   const bool tiles = kernels.begin != nullptr;
-  run.tile_rows = tiles ? kernels.rows_of_tile(last - first) : 0;
+  run.tile_rows = tiles ? tile_rows(p, kernels, rows, last - first) : 0;
+  run.chunk_offsets = rows.chunks;
   const int64_t step = tiles ? 2 * run.tile_rows : kernels.rows;
   const int64_t groups = ceil_div(last - first, step);
   if (tiles) height->set(run.tile_rows);
@@ -236,7 +262,8 @@ void run_panels(const NarrowProduct& p, const NarrowKernels& kernels, int64_t fi
     part.column = column;
     part.columns = std::min(weights.columns() - column, run.panels * kNarrowColumns);
     for (int64_t row = first, group = 0; row < last; row += step, ++group, turn ^= 1) {
-      run.a = rows.data + (row - first) * rows.stride;
+      run.a = rows.at(first, row);
+      if (tiles) run.second = rows.at(first, row + run.tile_rows);
       run.rows = part.rows = std::min(step, last - row);
       run.next = run.b + run.panels * run.panel_bytes + group * run.next_lines * run.chunks * kQuadLine;
       run.out = results[turn];
@@ -398,19 +425,17 @@ Result<std::shared_ptr<const NarrowMatrix>> NarrowMatrix::make(NarrowKind kind, 
   return std::shared_ptr<const NarrowMatrix>(std::move(made));
 }
 
+int64_t rows_of_line_tile(int64_t length) {
+  constexpr int64_t kMost = 16, kLeast = 10;
+  int64_t rows = std::min(kMost, length);
+  while (rows >= kLeast && length % rows != 0) --rows;
+  return rows >= kLeast ? rows : 0;
+}
+
 void EvenNarrowRows::get(const void* context, int64_t first, int64_t count, const std::byte** out) {
   const EvenNarrowRows& rows = *static_cast<const EvenNarrowRows*>(context);
   for (int64_t i = 0; i < count; ++i) out[i] = rows.data + (first + i) * rows.stride_bytes;
 }
-
-namespace {
-/// Tiles read bytes as they are, whole chunks of whole tiles: behind a row they meet weights of zero.
-bool can_read_in_place(const NarrowProduct& p, const NarrowKernels& kernels, int64_t first, int64_t last) {
-  if (p.even == nullptr || kernels.begin == nullptr || p.weights->kind() != NarrowKind::kInt8 || p.even_stride % kCrowdedStride == 0) return false;
-  const int64_t height = kernels.rows_of_tile(last - first), rows = ceil_div(last - first, height) * height;
-  return p.even_end - (p.even + (first + rows - 1) * p.even_stride) >= p.weights->chunks() * kQuadLine;
-}
-}  // namespace
 
 Status run_narrow_product(const NarrowProduct& p, ThreadPool& pool) {
   const NarrowMatrix& weights = *p.weights;
@@ -426,18 +451,19 @@ Status run_narrow_product(const NarrowProduct& p, ThreadPool& pool) {
   // Threads share the rows, or the panels if these are more bytes; each task converts its rows, so there is one a thread.
   if (threads > 1 && p.rows >= weights.columns()) block = std::min(block, ceil_div(p.rows, threads));
   // Blocks of nearly the same height, of whole groups of rows.
-  block = ceil_div(ceil_div(p.rows, ceil_div(p.rows, block)), int64_t{kernels.rows}) * kernels.rows;
+  const int64_t line_tile = tiles && has_lines(p) ? rows_of_line_tile(p.lines->length) : 0, group = line_tile > 0 ? 2 * line_tile : kernels.rows;
+  block = ceil_div(ceil_div(p.rows, ceil_div(p.rows, block)), group) * group;
   const int64_t blocks = ceil_div(p.rows, block);
   const int64_t parts = std::min(ceil_div(panels, int64_t{2}), ceil_div(threads, blocks));
   const int64_t part = ceil_div(ceil_div(panels, int64_t{2}), parts) * 2;
   const int64_t room = std::min(block, p.rows) + (tiles ? kNarrowResultRows : 0);  // tiles read rows up to their height
   const bool integers = weights.kind() == NarrowKind::kInt8;
-  const int64_t starts_bytes = integers ? panels * kNarrowColumns * 4 : 0;
+  const int64_t starts_bytes = integers ? panels * kNarrowColumns * 4 : 0, chunks_bytes = (weights.chunks() * 8 + kQuadLine - 1) / kQuadLine * kQuadLine;
   // What the units read as unsigned is 128 more than it was.
   const auto shift = static_cast<uint32_t>(p.zero_point) + (p.type == DType::kInt8 && !kernels.wide && !kernels.is_signed ? 128u : 0u);
   std::atomic<bool> failed = false;
   const auto run = [&](int64_t begin, int64_t end) {
-    const WorkBuffers::Loan loan(p.work, ((room + 1) * stride + starts_bytes) / 4);
+    const WorkBuffers::Loan loan(p.work, ((room + 1) * stride + starts_bytes + 2 * chunks_bytes) / 4);
     if (loan.floats() == nullptr) {
       failed = true;
       return;
@@ -447,14 +473,22 @@ Status run_narrow_product(const NarrowProduct& p, ThreadPool& pool) {
     for (int64_t j = 0; integers && j < panels * kNarrowColumns; ++j) starts[j] = static_cast<int32_t>(0u - static_cast<uint32_t>(weights.column_sums()[j]) * shift);
     if (!integers) starts = const_cast<int32_t*>(reinterpret_cast<const int32_t*>(weights.bias()));
     memory += starts_bytes;
-    const Rows rows{memory + stride, stride, memory, starts};
+    auto* chunks = reinterpret_cast<int64_t*>(memory);
+    auto* line_chunks = reinterpret_cast<int64_t*>(memory + chunks_bytes);
+    for (int64_t c = 0; c < weights.chunks(); ++c) {
+      chunks[c] = c * kQuadLine;
+      line_chunks[c] = p.lines != nullptr ? chunk_offset(*p.lines, c) : 0;
+    }
+    memory += 2 * chunks_bytes;
+    const Rows rows{memory + stride, stride, memory, starts, chunks, nullptr};
+    const Rows in_place{nullptr, p.lines != nullptr ? p.lines->row_step : 0, nullptr, starts, line_chunks, p.lines};
     int64_t converted = -1;
     TileHeight height(kernels);
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = i / parts * block, panel = i % parts * part, last = std::min(p.rows, row + block);
       if (panel >= panels) continue;
       if (can_read_in_place(p, kernels, row, last)) {
-        run_panels(p, kernels, row, last, panel, std::min(panels, panel + part), {const_cast<std::byte*>(p.even) + row * p.even_stride, p.even_stride, nullptr, starts}, &height);
+        run_panels(p, kernels, row, last, panel, std::min(panels, panel + part), in_place, &height);
         continue;
       }
       if (row != converted) convert_rows(p, kernels, row, last, rows);

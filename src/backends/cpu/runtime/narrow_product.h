@@ -57,6 +57,18 @@ struct EvenNarrowRows {
   static void get(const void* context, int64_t first, int64_t count, const std::byte** out);
 };
 
+/// Rows of bytes that lie evenly in lines, as windows of an image do: row i begins at data + i / length * line_step + i % length * row_step, and there
+/// lie runs of `run_chunks` chunks (64 elements of the depth), `tap_step` from one to the next. The same elements as rows_of, taps and steps give;
+/// behind the depth's end anything.
+struct NarrowLines {
+  const std::byte* data = nullptr;
+  int64_t length = 0, line_step = 0, row_step = 0;
+  int64_t run_chunks = 0, tap_step = 0;
+  const std::byte* end = nullptr;  ///< of what may be read
+};
+/// Rows of tiles into which lines of `length` rows can be cut without a rest; 0 if these would be low.
+int64_t rows_of_line_tile(int64_t length);
+
 /// kBf16: y[i, j] = sum_k row_i[k] * w[j, k] + bias[j] in float, rows rounded to bfloat16 as ATen rounds. Units with instructions for bfloat16
 /// take subnormal numbers as zero.
 /// kHalf: the same of float16, nothing rounded.
@@ -78,10 +90,8 @@ struct NarrowProduct {
   Units units = processor_units();
   /// May be null: brings the memory of a part near, before its sums are made (its values are not there yet).
   void (*fetch)(const void* context, const NarrowResult& part) = nullptr;
-  /// Not null: row i begins at even + i * even_stride (bytes, taps is 1), as rows_of says, and may be read there up to even_end.
-  const std::byte* even = nullptr;
-  int64_t even_stride = 0;
-  const std::byte* even_end = nullptr;
+  /// Not null: rows of kInt8 may be read where they are.
+  const NarrowLines* lines = nullptr;
 };
 /// Errors: kOutOfMemory (room for converted rows).
 Status run_narrow_product(const NarrowProduct& product, ThreadPool& pool);

@@ -27,7 +27,7 @@ struct Shape {
   int64_t rows, columns, depth, taps;
 };
 constexpr Shape kShapes[] = {{1, 1, 1, 1},     {1, 33, 64, 1},    {2, 16, 31, 1},    {7, 17, 9, 3},     {16, 32, 128, 1},   {17, 48, 130, 1},  {31, 15, 65, 1},
-                             {32, 64, 147, 7}, {33, 20, 576, 9},  {49, 100, 200, 2}, {100, 10, 768, 1}, {257, 40, 1030, 1}, {300, 70, 96, 3},  {5, 300, 5000, 1}};
+                             {32, 64, 147, 7}, {33, 20, 576, 9},  {49, 100, 200, 2}, {100, 10, 768, 1}, {257, 40, 1030, 1}, {260, 40, 130, 1}, {300, 70, 96, 3},  {5, 300, 5000, 1}};
 
 std::unique_ptr<ThreadPool> pool_of(int threads) { return make_thread_pool(threads); }
 
@@ -98,6 +98,22 @@ void check_int8(const Shape& s, DType type, bool extreme, int threads) {
     NarrowProduct p{matrix.get(), type, s.rows, EvenNarrowRows::get, &rows, s.taps, steps.data(), zero_point, Taken<int32_t>::store, &taken, &work, units};
     ASSERT_TRUE(run_narrow_product(p, *pool).ok());
     EXPECT_EQ(taken.values, expected) << "units " << static_cast<int>(units) << " rows " << s.rows << " columns " << s.columns << " depth " << s.depth;
+    if (s.taps != 1) continue;
+    // Read in place up to the last byte, and in lines of ten rows.
+    for (const int64_t length : {s.rows, int64_t{10}}) {
+      if (s.rows % length != 0) continue;
+      NarrowLines lines;
+      lines.data = rows.data;
+      lines.length = length;
+      lines.line_step = length * layout.stride;
+      lines.row_step = layout.stride;
+      lines.run_chunks = matrix->chunks();
+      lines.end = rows.data + x.size();
+      p.lines = &lines;
+      taken.values.assign(expected.size(), 0);
+      ASSERT_TRUE(run_narrow_product(p, *pool).ok());
+      EXPECT_EQ(taken.values, expected) << "in place, units " << static_cast<int>(units) << " rows " << s.rows << " columns " << s.columns << " depth " << s.depth;
+    }
   }
 }
 

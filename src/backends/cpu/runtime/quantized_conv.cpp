@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <numeric>
 #include <type_traits>
 #include <vector>
 
@@ -30,6 +31,8 @@ using runtime::KernelState;
 using runtime::Tensor;
 using runtime::Value;
 
+/// What a row of a tile holds.
+constexpr int64_t kRunBytes = 64;
 /// Multiplications worth a thread.
 constexpr int64_t kGrain = 1 << 17;
 
@@ -57,6 +60,8 @@ struct QConv final : KernelState, ConvGeometry {
   QuantizedEnd end;
   int64_t x_zero = 0;
   bool depthwise = false;
+  int64_t pixel = 0;  ///< bytes of a pixel of a padded image
+  int64_t run = 0;    ///< not 0: weights of each kernel row are filled up with zeros to so many, whole chunks of a tile, so that tiles read windows where they lie
   const float* factors = nullptr;
   const float* bias = nullptr;
 
@@ -71,6 +76,11 @@ Status read_conv(std::span<Value* const> args, QConv* conv) {
   PTERON_TRY(conv->read("qconv2d", w, false, *args[kStride], *args[kPadding], *args[kDilation], *args[kGroups]));
   if (conv->depth() > kMaxDepth) return Status(Code::kInvalidFile, str_cat("qconv2d: weight ", shape_text(w.sizes())));
   conv->depthwise = w.size(1) == 1 && conv->groups == w.size(0) && conv->groups > 1;
+  conv->pixel = conv->channels;
+  if (processor_units() >= Units::kAmx && conv->groups == 1 && conv->dilation[1] == 1 && conv->taps() > 1) {
+    if (conv->channels == 3) conv->pixel = 4;
+    conv->run = static_cast<int64_t>(align_up(static_cast<uint64_t>(conv->kernel[1] * conv->pixel), uint64_t{kRunBytes}));
+  }
   conv->x_zero = args[kXZero]->integer;
   if (conv->x_zero < -128 || conv->x_zero > 255) return Status(Code::kInvalidFile, str_cat("qconv2d: the input's zero point is ", conv->x_zero));
   PTERON_TRY(check_vector("qconv2d", "scales", args[kScale]->tensor, conv->out_channels));
@@ -127,6 +137,26 @@ Status pack_depthwise(const QConv& conv, const Tensor& w, Weights* made) {
   return ok_status();
 }
 
+/// Weights [n][kernel rows][run].
+Result<std::shared_ptr<const NarrowMatrix>> pack_runs(const QConv& conv, const Tensor& w, ThreadPool& pool) {
+  const int64_t depth = conv.kernel[0] * conv.run;
+  PTERON_ASSIGN(Buffer rows, Buffer::create_zeroed(static_cast<size_t>(conv.out_channels * depth)));
+  auto* const to = reinterpret_cast<int8_t*>(rows.data());
+  pool.parallel_for(conv.out_channels, 16, [&](int64_t first, int64_t last) {
+    for (int64_t j = first; j < last; ++j) {
+      for (int64_t c = 0; c < conv.channels; ++c) {
+        for (int64_t t = 0; t < conv.taps(); ++t) {
+          const int64_t y = t / conv.kernel[1], x = t % conv.kernel[1];
+          to[j * depth + y * conv.run + x * conv.pixel + c] = w.as<int8_t>()[j * w.stride(0) + c * w.stride(1) + y * w.stride(2) + x * w.stride(3)];
+        }
+      }
+    }
+  });
+  std::vector<int64_t> offsets(static_cast<size_t>(depth));
+  std::iota(offsets.begin(), offsets.end(), 0);
+  return NarrowMatrix::make(NarrowKind::kInt8, to, conv.out_channels, depth, offsets, nullptr, 0, pool);
+}
+
 Result<std::shared_ptr<const KernelState>> pack(const QConv& conv, const Tensor& w, const Tensor& scale, float x_scale, ThreadPool& pool) {
   auto made = std::make_shared<Weights>();
   const int64_t n = conv.out_channels, columns = n / conv.groups;
@@ -134,6 +164,11 @@ Result<std::shared_ptr<const KernelState>> pack(const QConv& conv, const Tensor&
   for (int64_t j = 0; j < n; ++j) reinterpret_cast<float*>(made->factors.data())[j] = scale.as<float>()[j] * x_scale;
   if (conv.depthwise) {
     PTERON_TRY(pack_depthwise(conv, w, made.get()));
+    return std::shared_ptr<const KernelState>(std::move(made));
+  }
+  if (conv.run != 0) {
+    PTERON_ASSIGN(auto matrix, pack_runs(conv, w, pool));
+    made->groups.push_back(std::move(matrix));
     return std::shared_ptr<const KernelState>(std::move(made));
   }
   std::vector<int64_t> offsets;
@@ -162,10 +197,30 @@ Result<std::shared_ptr<const KernelState>> prepare(const KernelLoad& load, std::
   return std::shared_ptr<const KernelState>(std::move(conv));
 }
 
-/// Copies image n of x to `to` as channels-last with the zero point around it.
-void pad_image(ThreadPool& pool, const Tensor& x, int64_t n, const int64_t* padding, uint8_t outside, uint8_t* to) {
+/// Three planes of `width` bytes as pixels of four, the last of them `outside`.
+void interleave_three(const uint8_t* planes, int64_t step, int64_t width, uint8_t outside, uint8_t* to) {
+  const __m128i fourth = _mm_set1_epi8(static_cast<char>(outside));
+  int64_t i = 0;
+  for (; i + 16 <= width; i += 16) {
+    const auto load = [&](int64_t plane) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(planes + plane * step + i)); };
+    const __m128i a = load(0), b = load(1), c = load(2);
+    const __m128i ab[2] = {_mm_unpacklo_epi8(a, b), _mm_unpackhi_epi8(a, b)}, cd[2] = {_mm_unpacklo_epi8(c, fourth), _mm_unpackhi_epi8(c, fourth)};
+    auto* out = reinterpret_cast<__m128i*>(to + 4 * i);
+    for (int half = 0; half < 2; ++half) {
+      _mm_storeu_si128(out + 2 * half, _mm_unpacklo_epi16(ab[half], cd[half]));
+      _mm_storeu_si128(out + 2 * half + 1, _mm_unpackhi_epi16(ab[half], cd[half]));
+    }
+  }
+  for (; i < width; ++i) {
+    for (int64_t c = 0; c < 3; ++c) to[4 * i + c] = planes[c * step + i];
+    to[4 * i + 3] = outside;
+  }
+}
+
+/// Copies image n of x to `to` as pixels of `pixel` bytes with the zero point around it.
+void pad_image(ThreadPool& pool, const Tensor& x, int64_t n, const int64_t* padding, int64_t pixel, uint8_t outside, uint8_t* to) {
   const int64_t channels = x.size(1), height = x.size(2), width = x.size(3);
-  const int64_t row_bytes = (width + 2 * padding[1]) * channels;
+  const int64_t row_bytes = (width + 2 * padding[1]) * pixel;
   const uint8_t* from = x.as<uint8_t>() + n * x.stride(0);
   pool.parallel_for(height + 2 * padding[0], std::max<int64_t>(32768 / std::max<int64_t>(row_bytes, 1), 1), [&](int64_t begin, int64_t end) {
     for (int64_t y = begin; y < end; ++y) {
@@ -176,17 +231,22 @@ void pad_image(ThreadPool& pool, const Tensor& x, int64_t n, const int64_t* padd
         continue;
       }
       const uint8_t* source = from + source_y * x.stride(2);
-      const int64_t border = padding[1] * channels;
+      const int64_t border = padding[1] * pixel;
       std::memset(row, outside, static_cast<size_t>(border));
-      std::memset(row + border + width * channels, outside, static_cast<size_t>(border));
+      std::memset(row + border + width * pixel, outside, static_cast<size_t>(border));
       row += border;
       const bool last = x.stride(1) == 1 || channels == 1;
-      if (last && (x.stride(3) == channels || width == 1)) {
+      if (pixel == channels && last && (x.stride(3) == channels || width == 1)) {
         std::memcpy(row, source, static_cast<size_t>(width * channels));
         continue;
       }
+      if (pixel == 4 && channels == 3 && x.stride(3) == 1) {
+        interleave_three(source, x.stride(1), width, outside, row);
+        continue;
+      }
+      if (pixel != channels) std::memset(row, outside, static_cast<size_t>(width * pixel));
       for (int64_t c = 0; c < channels; ++c) {
-        for (int64_t i = 0; i < width; ++i) row[i * channels + c] = source[c * x.stride(1) + i * x.stride(3)];
+        for (int64_t i = 0; i < width; ++i) row[i * pixel + c] = source[c * x.stride(1) + i * x.stride(3)];
       }
     }
   });
@@ -196,7 +256,7 @@ void pad_image(ThreadPool& pool, const Tensor& x, int64_t n, const int64_t* padd
 struct Image {
   const uint8_t* x = nullptr;        ///< channels-last
   int64_t row = 0;                   ///< bytes from one row to the next; pixels are as wide as they have channels
-  int64_t bytes = 0;
+  int64_t bytes = 0;                 ///< that may be read
   std::byte* out = nullptr;          ///< dense channels-last
   const std::byte* residual = nullptr;
   DType residual_dtype = DType::kFloat32;
@@ -261,16 +321,23 @@ Status run_dense(KernelContext& context, const QConv& conv, DType dtype, const I
   p.store = Target::store;
   p.work = static_cast<const WorkBuffers*>(conv.work.get());
   for (int64_t g = 0; g < conv.groups; ++g) {
-    const Windows windows{image.x + g * inner, conv.stride[0] * image.row, conv.stride[1] * conv.channels, image.height, image.width};
+    const Windows windows{image.x + g * inner, conv.stride[0] * image.row, conv.stride[1] * conv.pixel, image.height, image.width};
     const Target target{&conv, &image, g * (conv.out_channels / conv.groups)};
     p.context = &windows;
     p.store_context = &target;
     p.weights = conv.packed().groups[static_cast<size_t>(g)].get();
-    // Windows of one pixel lie evenly, if none of a row is left out.
-    if (conv.taps() == 1 && (image.height == 1 || conv.stride[0] * image.row == image.width * conv.stride[1] * conv.channels)) {
-      p.even = reinterpret_cast<const std::byte*>(windows.data);
-      p.even_stride = windows.step_x;
-      p.even_end = reinterpret_cast<const std::byte*>(image.x + image.bytes);
+    NarrowLines lines;
+    if (conv.run != 0 || conv.taps() == 1) {
+      // If no pixel of a row is left out, all windows of one pixel lie in one line.
+      const bool one_line = conv.taps() == 1 && windows.step_y == image.width * windows.step_x;
+      lines.data = reinterpret_cast<const std::byte*>(windows.data);
+      lines.length = one_line ? p.rows : image.width;
+      lines.line_step = windows.step_y;
+      lines.row_step = windows.step_x;
+      lines.run_chunks = conv.run != 0 ? conv.run / kRunBytes : p.weights->chunks();
+      lines.tap_step = conv.dilation[0] * image.row;
+      lines.end = reinterpret_cast<const std::byte*>(image.x + image.bytes);
+      p.lines = &lines;
     }
     PTERON_TRY(run_narrow_product(p, *context.pool));
   }
@@ -401,11 +468,14 @@ bool depthwise_wide(const QConv& conv, const Image& image, bool is_signed, int64
   return true;
 }
 
+/// Room for one image of x with the padding around it, and for what tiles read behind a window.
+size_t padded_bytes(const QConv& conv, const Tensor& x) { return line_bytes(conv.padded_elements(x) / conv.channels * conv.pixel, 1) + kRunBytes; }
+
 size_t workspace(std::span<Value* const> args) {
   QConv conv;
   const Tensor &x = args[kX]->tensor, &out = args[kOut]->tensor;
   if (x.rank() != 4 || out.rank() != 4 || !read_conv(args, &conv).ok()) return 0;
-  return line_bytes(conv.padded_elements(x), 1) + 2 * line_bytes(out.numel(), sizeof(float));
+  return padded_bytes(conv, x) + 2 * line_bytes(out.numel(), sizeof(float));
 }
 
 Status run_image(KernelContext& context, const QConv& conv, DType dtype, const Image& image) {
@@ -434,7 +504,7 @@ Status qconv2d_out(KernelContext& context, const Tensor& x, const Tensor&, const
   PTERON_TRY(resize(out, sizes));
   if (out.numel() == 0) return ok_status();
   auto* padded = reinterpret_cast<uint8_t*>(context.scratch.data());
-  std::byte* made = context.scratch.data() + line_bytes(conv.padded_elements(x), 1);
+  std::byte* made = context.scratch.data() + padded_bytes(conv, x);
   std::byte* copy = made + line_bytes(out.numel(), sizeof(float));
   const std::byte* added = nullptr;
   if (residual != nullptr) {
@@ -450,7 +520,7 @@ Status qconv2d_out(KernelContext& context, const Tensor& x, const Tensor&, const
   }
   const bool direct = is_dense_channels_last(out);
   std::byte* result = direct ? out.as<std::byte>() : made;
-  const bool in_place = conv.padding[0] == 0 && conv.padding[1] == 0 && is_dense_channels_last(x);
+  const bool in_place = conv.run == 0 && conv.padding[0] == 0 && conv.padding[1] == 0 && is_dense_channels_last(x);
   const int64_t elements = conv.out_channels * image.height * image.width;
   for (int64_t n = 0; n < x.size(0); ++n) {
     if (in_place) {
@@ -458,10 +528,10 @@ Status qconv2d_out(KernelContext& context, const Tensor& x, const Tensor&, const
       image.row = x.size(3) * conv.channels;
       image.bytes = x.size(2) * image.row;
     } else {
-      pad_image(*context.pool, x, n, conv.padding, static_cast<uint8_t>(conv.x_zero), padded);
+      pad_image(*context.pool, x, n, conv.padding, conv.pixel, static_cast<uint8_t>(conv.x_zero), padded);
       image.x = padded;
-      image.row = (x.size(3) + 2 * conv.padding[1]) * conv.channels;
-      image.bytes = (x.size(2) + 2 * conv.padding[0]) * image.row;
+      image.row = (x.size(3) + 2 * conv.padding[1]) * conv.pixel;
+      image.bytes = (x.size(2) + 2 * conv.padding[0]) * image.row + kRunBytes;
     }
     image.out = result + n * elements * static_cast<int64_t>(dtype_size(out.dtype()));
     if (added != nullptr) image.residual = added + n * elements * static_cast<int64_t>(dtype_size(image.residual_dtype));
