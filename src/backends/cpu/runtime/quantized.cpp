@@ -227,7 +227,19 @@ Status QuantizedEnd::read(std::span<runtime::Value* const> args) {
   zero = static_cast<float>(levels[0]);
   least = static_cast<float>(levels[1]);
   most = static_cast<float>(levels[2]);
+  make_table();
   return ok_status();
+}
+
+void QuantizedEnd::make_table() {
+  has_table = middle.exists && dtype != DType::kFloat32 && middle.most - middle.least <= 255;
+  if (!has_table) return;
+  QuantizedEnd rest = *this;
+  rest.middle.exists = false;
+  for (int i = 0; i <= static_cast<int>(middle.most - middle.least); ++i) {
+    float y = (middle.least + static_cast<float>(i) - middle.back_zero) * middle.scale;
+    rest.finish(&y, nullptr, DType::kFloat32, 1, &table[static_cast<uint8_t>(i - 128)]);
+  }
 }
 
 Status check_vector(const char* op, const char* name, const runtime::Tensor& t, int64_t count) {

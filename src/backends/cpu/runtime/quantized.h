@@ -2,6 +2,8 @@
 // quantized_linear.cpp and quantized_conv.cpp.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -30,9 +32,14 @@ struct QuantizedEnd {
   float residual_scale = 1, residual_zero = 0;  ///< of an 8-bit residual
   float inverse = 1, zero = 0, least = 0, most = 0;
   DType dtype = DType::kFloat32;  ///< of the result: float32, int8 or uint8
+  /// What becomes of the middle's level middle.least + 128 + i (i: the index as int8), if there is no residual: bytes of results. See make_table().
+  std::array<std::byte, 256> table{};
+  bool has_table = false;
 
   /// Arguments as the operators list them: middle, activation, low, high, inverse, zero, least, most, dtype. Errors: kInvalidFile.
   Status read(std::span<runtime::Value* const> args);
+  /// Fills the table, if there is a middle of at most 256 levels and the result is in bytes.
+  void make_table();
   /// y[j] + residual (null: none) to `out`, for one row of `count` results. y is overwritten.
   void finish(float* y, const void* residual, DType residual_dtype, int64_t count, void* out) const;
 };

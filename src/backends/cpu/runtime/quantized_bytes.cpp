@@ -33,25 +33,33 @@ PTERON_CPU_INLINE Floats set(float v) { return _mm512_set1_ps(v); }
 PTERON_CPU_INLINE Floats of_ints(Ints v) { return _mm512_maskz_cvtepi32_ps(kAll, v); }
 PTERON_CPU_INLINE Floats between(Floats v, Floats low, Floats high) { return _mm512_maskz_min_ps(kAll, high, _mm512_maskz_max_ps(kAll, low, v)); }
 
+/// Bytes of two vectors by the low seven bits of `at`. Not the intrinsic: what else stands here must not need VBMI.
+PTERON_CPU_INLINE Ints look_up(Ints at, Ints low, Ints high) {
+  asm("vpermi2b %2, %1, %0" : "+v"(at) : "v"(low), "v"(high));
+  return at;
+}
+
 enum class Added : uint8_t { kNothing, kInt8, kUInt8 };
+/// Levels in the middle: none, counted through, or looked up (a processor with VBMI, no residual).
+enum class Middle : uint8_t { kNone, kFloat, kTable };
 
 /// What a sum goes through, in registers: stores of bytes may change anything else, as far as the compiler knows. Clamps before levels are clamps of
 /// levels (rounding is monotone), and levels are clamped before the zero point is added, where a float still cannot leave the integers upwards;
 /// downwards, packing saturates. So the results are those of QuantizedEnd::finish(). Requires: is_plain().
-template <Added kAdded, bool kMiddle>
+template <Added kAdded, Middle kMiddle>
 class ByteEnd {
  public:
   explicit ByteEnd(const QuantizedEnd& e) {
-    const int offset = e.dtype == DType::kUInt8 ? 128 : 0;  // unsigned levels are 128 less on the way
-    inverse_ = set(e.inverse);
-    const float low = level(e.low, e.inverse, e.zero, e.least, e.most);
-    high_ = set(level(e.high, e.inverse, e.zero, e.least, e.most) - e.zero);
-    zero_ = _mm512_set1_epi16(static_cast<int16_t>(static_cast<int>(e.zero) - offset));
-    least_ = _mm512_set1_epi8(static_cast<char>(static_cast<int>(low) - offset));
-    flip_ = _mm512_set1_epi8(static_cast<char>(offset));
+    const QuantizedMiddle& m = e.middle;
+    if constexpr (kMiddle == Middle::kTable) {  // to the middle's levels, counted from -128 on
+      set_levels(m.low, m.high, m.inverse, m.zero, m.least, m.most, static_cast<int>(m.least) + 128);
+      for (size_t i = 0; i < 4; ++i) table_[i] = _mm512_loadu_si512(e.table.data() + i * 64);
+    } else {
+      set_levels(e.low, e.high, e.inverse, e.zero, e.least, e.most, e.dtype == DType::kUInt8 ? 128 : 0);  // unsigned ones are 128 less on the way
+      flip_ = _mm512_set1_epi8(e.dtype == DType::kUInt8 ? -128 : 0);
+    }
     added_zero_ = set(e.residual_zero);
     added_scale_ = set(e.residual_scale);
-    const QuantizedMiddle& m = e.middle;
     middle_inverse_ = set(m.inverse);
     middle_low_ = set(level(m.low, m.inverse, m.zero, m.least, m.most) - m.zero);
     middle_high_ = set(level(m.high, m.inverse, m.zero, m.least, m.most) - m.zero);
@@ -62,7 +70,7 @@ class ByteEnd {
   /// Levels less the zero point, not yet clamped from below. `residual` has sixteen bytes.
   PTERON_CPU_INLINE Ints levels(Ints sums, Floats factors, Floats bias, __m128i residual) const {
     Floats y = _mm512_add_ps(_mm512_mul_ps(of_ints(sums), factors), bias);
-    if constexpr (kMiddle) {
+    if constexpr (kMiddle == Middle::kFloat) {
       // Adding a number whose last place is one rounds.
       const Floats level = between(_mm512_mul_ps(y, middle_inverse_), middle_low_, middle_high_);
       y = _mm512_mul_ps(_mm512_sub_ps(_mm512_add_ps(level, set(kWhole)), middle_back_), middle_scale_);
@@ -76,13 +84,23 @@ class ByteEnd {
   /// Bytes of four vectors of levels: of every 16 bytes four are of a, then of b, c, d.
   PTERON_CPU_INLINE Ints bytes(Ints a, Ints b, Ints c, Ints d) const {
     const Ints ab = _mm512_adds_epi16(_mm512_packs_epi32(a, b), zero_), cd = _mm512_adds_epi16(_mm512_packs_epi32(c, d), zero_);
-    return _mm512_xor_si512(_mm512_max_epi8(_mm512_packs_epi16(ab, cd), least_), flip_);
+    const Ints levels = _mm512_max_epi8(_mm512_packs_epi16(ab, cd), least_);
+    if constexpr (kMiddle != Middle::kTable) return _mm512_xor_si512(levels, flip_);
+    const Ints low = look_up(levels, table_[0], table_[1]), high = look_up(levels, table_[2], table_[3]);
+    return _mm512_mask_mov_epi8(low, _mm512_movepi8_mask(levels), high);
   }
 
  private:
+  /// `offset` is what levels are less on the way.
+  void set_levels(float low, float high, float inverse, float zero, float least, float most, int offset) {
+    inverse_ = set(inverse);
+    high_ = set(level(high, inverse, zero, least, most) - zero);
+    zero_ = _mm512_set1_epi16(static_cast<int16_t>(static_cast<int>(zero) - offset));
+    least_ = _mm512_set1_epi8(static_cast<char>(static_cast<int>(level(low, inverse, zero, least, most)) - offset));
+  }
   static float level(float v, float inverse, float zero, float least, float most) { return std::clamp(std::nearbyint(v * inverse) + zero, least, most); }
   Floats inverse_, high_, added_zero_, added_scale_, middle_inverse_, middle_low_, middle_high_, middle_back_, middle_scale_;
-  Ints zero_, least_, flip_;
+  Ints zero_, least_, flip_, table_[4];
 };
 
 /// Sixteen constants of a column, those behind the end as zero.
@@ -111,7 +129,7 @@ PTERON_CPU_INLINE void store_part(Ints v, __mmask32 exist, std::byte* to) {
 }
 
 /// Up to sixteen (kVectors 1) or 32 columns from `at` on; kWhole: exactly so many.
-template <Added kAdded, bool kMiddle, int kVectors, bool kWhole>
+template <Added kAdded, Middle kMiddle, int kVectors, bool kWhole>
 void finish_columns(const QuantizedEnd& e, const SumBlock& b, int64_t at, __mmask32 exist) {
   constexpr int kRows = 4 / kVectors;
   const ByteEnd<kAdded, kMiddle> end(e);
@@ -150,7 +168,7 @@ void finish_columns(const QuantizedEnd& e, const SumBlock& b, int64_t at, __mmas
   }
 }
 
-template <Added kAdded, bool kMiddle>
+template <Added kAdded, Middle kMiddle>
 void finish_all(const QuantizedEnd& e, const SumBlock& b) {
   int64_t at = 0;
   for (; at + 32 <= b.columns; at += 32) finish_columns<kAdded, kMiddle, 2, true>(e, b, at, ~__mmask32{0});
@@ -166,6 +184,10 @@ bool is_plain(const QuantizedEnd& e) {
   constexpr float kLarge = 1e30f;
   return e.low <= e.high && std::fabs(e.residual_scale) < kLarge && (!e.middle.exists || std::fabs(e.middle.scale) < kLarge);
 }
+bool can_look_up(const QuantizedEnd& e) {
+  static const bool has_vbmi = __builtin_cpu_supports("avx512vbmi") != 0;
+  return e.has_table && has_vbmi;
+}
 bool are_finite(const SumBlock& b) {
   bool finite = true;
   for (int64_t at = 0; at < b.columns; at += 16) {
@@ -175,7 +197,7 @@ bool are_finite(const SumBlock& b) {
 }
 
 /// Sums of 64 channels to bytes. Places are such that packing puts the channels into their order.
-template <bool kMiddle>
+template <Middle kMiddle>
 PTERON_CPU_INLINE void store_pixel(const ByteEnd<Added::kNothing, kMiddle>& end, const DepthwiseBytes& d, const Ints sums[4], __mmask64 exist, std::byte* out) {
   Ints levels[4];
   PTERON_CPU_UNROLL
@@ -184,7 +206,7 @@ PTERON_CPU_INLINE void store_pixel(const ByteEnd<Added::kNothing, kMiddle>& end,
 }
 
 /// Every 32-bit lane of a vector has four taps of a channel.
-template <bool kSigned, bool kMiddle>
+template <bool kSigned, Middle kMiddle>
 class Depthwise {
  public:
   Depthwise(const QuantizedEnd& e, const DepthwiseBytes& d)
@@ -283,7 +305,7 @@ class Depthwise {
   const Ints flip_;
 };
 
-template <bool kSigned, bool kMiddle>
+template <bool kSigned, Middle kMiddle>
 void depthwise(const QuantizedEnd& end, const DepthwiseBytes& d) {
   const Depthwise<kSigned, kMiddle> sums(end, d);
   if (d.column_stride == 1) return sums.template run_columns<1>();
@@ -295,11 +317,17 @@ void depthwise(const QuantizedEnd& end, const DepthwiseBytes& d) {
 
 bool finish_bytes(const QuantizedEnd& e, const SumBlock& b) {
   if (!is_plain(e) || (b.residual != nullptr && b.residual_dtype == DType::kFloat32) || !are_finite(b)) return false;
-  const auto finish = [&]<bool kMiddle>() {
+  const auto finish = [&]<Middle kMiddle>() {
     if (b.residual == nullptr) return finish_all<Added::kNothing, kMiddle>(e, b);
     b.residual_dtype == DType::kInt8 ? finish_all<Added::kInt8, kMiddle>(e, b) : finish_all<Added::kUInt8, kMiddle>(e, b);
   };
-  e.middle.exists ? finish.template operator()<true>() : finish.template operator()<false>();
+  if (!e.middle.exists) {
+    finish.template operator()<Middle::kNone>();
+  } else if (b.residual == nullptr && can_look_up(e)) {
+    finish_all<Added::kNothing, Middle::kTable>(e, b);
+  } else {
+    finish.template operator()<Middle::kFloat>();
+  }
   return true;
 }
 
@@ -310,10 +338,13 @@ bool depthwise_bytes(const QuantizedEnd& end, const DepthwiseBytes& d, bool is_s
   constants.bias = d.bias;
   if (!is_plain(end) || !are_finite(constants)) return false;
   if (d.pixels == 0) return true;
-  if (end.middle.exists) {
-    is_signed ? depthwise<true, true>(end, d) : depthwise<false, true>(end, d);
+  const auto run = [&]<Middle kMiddle>() { is_signed ? depthwise<true, kMiddle>(end, d) : depthwise<false, kMiddle>(end, d); };
+  if (!end.middle.exists) {
+    run.template operator()<Middle::kNone>();
+  } else if (can_look_up(end)) {
+    run.template operator()<Middle::kTable>();
   } else {
-    is_signed ? depthwise<true, false>(end, d) : depthwise<false, false>(end, d);
+    run.template operator()<Middle::kFloat>();
   }
   return true;
 }
