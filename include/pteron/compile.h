@@ -16,6 +16,7 @@
 
 #include "pteron/host.h"
 #include "pteron/status.h"
+#include "pteron/tensor.h"
 #include "pteron/transform.h"
 
 namespace pteron {
@@ -75,7 +76,11 @@ struct CompileSettings {
   std::vector<CompileConstant> constants = {};
   std::vector<std::string> shared_states = {};     ///< buffers, by name, that are the same memory in all methods that have them
   CompileProfile profile = CompileProfile::kPteron;
-  std::vector<std::string> backends = {};        ///< in order of preference; empty: "cpu" (none with kExecutorch); "portable": kernels alone
+  /// In order of preference; empty: "cpu" (none with kExecutorch); "portable": kernels alone; "cuda:1": one that computes on a device, on its second.
+  std::vector<std::string> backends = {};
+  std::string device = {};                     ///< "cuda:1": of every backend that computes on a device, also of prebuilt engines; one alone: "cuda:1" in `backends`
+  bool device_inputs = false;                  ///< inputs that delegates of a device read are tensors of that device: no copy (docs/devices.md)
+  bool device_outputs = false;                 ///< outputs that delegates of a device make stay there: no copy
   std::vector<CompileSpec> specs = {};           ///< of those backends
   std::vector<CompileExclusion> exclusions = {}; ///< from those backends
   CompilePrecision precision = CompilePrecision::kFloat32;
@@ -105,6 +110,7 @@ struct PlannerRequest {
   std::string_view method;
   std::span<const PlannedBuffer> buffers;
   uint64_t alignment_bytes = 64;               ///< every offset is a multiple; what backends ask of their buffers is in it
+  Device device = {};                          ///< whose memory it is: a method with buffers on several devices is planned for each
 };
 
 /// Gives the offset of each buffer in the arena, which is as large as the last end. May be called for several methods, one after the other.
@@ -144,6 +150,7 @@ struct BackendClaim {
   std::string backend;
   uint32_t nodes = 0;
   uint32_t groups = 0;                         ///< delegate calls that these nodes became
+  std::vector<std::string> devices = {};       ///< "cuda:1": of those calls, each once; empty: the host
 };
 
 /// A file in memory.

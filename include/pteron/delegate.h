@@ -9,6 +9,7 @@
 #include <span>
 #include <string_view>
 
+#include "pteron/device.h"
 #include "pteron/host.h"
 #include "pteron/status.h"
 
@@ -68,7 +69,7 @@ class Delegate {
   virtual runtime::MethodState* payload() { return nullptr; }
 };
 
-/// A backend that can load payloads with its id.
+/// A backend that can load payloads with its id. Tensors of a call say whose memory they are (TensorView::device).
 /// Threads: load() may be called from several threads at once.
 class DelegateBackend {
  public:
@@ -77,6 +78,9 @@ class DelegateBackend {
   virtual std::string_view id() const = 0;
   /// Errors: kUnavailable (device or library missing), kInvalidFile, kIncompatible, kOutOfMemory.
   virtual Result<std::unique_ptr<Delegate>> load(const DelegateLoad& request) const = 0;
+  /// Memory of the devices whose tensors its payloads take; null: payloads take tensors of the host only, and a program that gives them others is refused
+  /// at load. Must outlive everything that was loaded.
+  virtual DeviceAllocator* device_allocator() const { return nullptr; }
 };
 
 }  // namespace pteron

@@ -47,6 +47,7 @@ struct ValueInfo {
   std::vector<uint8_t> dim_order;     ///< kTensor: storage order that needs no conversion, outermost first
   bool dynamic = false;               ///< kTensor: some size may vary
   bool planned = false;               ///< kTensor: lives in the method's planned memory (inputs are copied there)
+  Device device = {};                 ///< kTensor: in whose memory it lies
   bool fixed = false;                 ///< scalar input that must have the value below (it was a constant for the exporter)
   int64_t integer = 0;                ///< kInt, kBool: the value in the file
   double floating = 0;                ///< kDouble
@@ -71,6 +72,7 @@ struct MethodInfo {
   std::vector<std::string> delegates;        ///< backend ids, one per payload
   std::vector<ValueInfo> mutable_buffers;    ///< state that lives on between calls, where the file names it
   std::vector<uint64_t> arena_bytes;         ///< planned memory, one entry per arena
+  std::vector<Device> arena_devices;         ///< the same arenas: whose memory they are
   size_t value_count = 0;
   size_t instruction_count = 0;
 };
@@ -88,6 +90,7 @@ struct LoadOptions {
   LogSink* log = nullptr;                          ///< must outlive the program
   const runtime::KernelTable* kernels = nullptr;   ///< null: the portable kernels; must outlive the program
   std::vector<const DelegateBackend*> delegates;   ///< must outlive the program
+  std::vector<DeviceAllocator*> device_allocators; ///< memory of devices; asked before DelegateBackend::device_allocator(); must outlive the program
   const NamedData* outer_data = nullptr;           ///< for payloads that are programs: constants of the program around; must outlive this one
   runtime::StateCache* states = nullptr;           ///< for the library's own use: packed weights shared with other programs
   std::vector<std::string> kernel_libraries;       ///< shared libraries with users' own operators (pteron/ops.h); open as long as the program
@@ -162,6 +165,7 @@ class Method {
 
   /// Sets an input from a tensor of any strides at any address. Planned inputs are copied (converted to the program's memory format);
   /// others are used in place if format and alignment fit, so the bytes must stay alive and unchanged until execute() has returned.
+  /// An input of a device (ValueInfo::device) takes a dense tensor of that device, in place, or one of the host, which is copied there.
   /// A scalar input takes a tensor with one element. Inputs stay set for later calls; an input whose memory the program reuses must be
   /// set anew before each call (execute() says so).
   /// Errors: kInvalidInput (index, dtype, rank, a size outside the compiled range, device, another value than a fixed scalar's).
@@ -173,7 +177,8 @@ class Method {
   Status set_bool_input(size_t index, bool value);
 
   /// Lets the program write an output to the caller's memory, from the next execute() on; null returns to the method's own.
-  /// The tensor is dense in the output's dim order, at any address. Must stay alive as long as it is set.
+  /// The tensor is dense in the output's dim order, at any address; of an output of a device (ValueInfo::device) in that device's memory. Must stay
+  /// alive as long as it is set.
   /// Errors: kInvalidInput (index, not a tensor, or fewer bytes than the output may ever need: ValueInfo::bound_bytes).
   Status set_output_data_ptr(size_t index, void* data, size_t size_bytes);
 
@@ -182,7 +187,8 @@ class Method {
   ///         Messages name method, instruction and operator.
   Status execute();
 
-  /// An output of the last execute(), valid until the next set_input(), execute() or reset(): planned memory is shared.
+  /// An output of the last execute(), valid until the next set_input(), execute() or reset(): planned memory is shared. TensorView::device says whose
+  /// memory it is; copy_to_host() reads that of a device.
   /// Errors: kInvalidInput (index; nothing was executed yet).
   Result<OutputValue> output(size_t index) const;
 
@@ -190,6 +196,10 @@ class Method {
   /// caller's own tensor is never written. Such an input stays set, with its new contents, until it is set again.
   /// Errors: kInvalidInput (index, not a tensor, not set).
   Result<TensorView> input(size_t index) const;
+
+  /// Copies the bytes of a tensor that output() or input() gave, as they lie there (dense), from the memory of its device or the host's.
+  /// Errors: kInvalidInput (fewer than size_bytes() of room), those of the device.
+  Status copy_to_host(const TensorView& from, void* to, size_t room_bytes) const;
 
   /// Returns mutable buffers to their initial values, shared ones for all methods of the session; inputs must be set again, outputs
   /// become invalid.

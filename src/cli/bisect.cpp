@@ -114,7 +114,7 @@ class Recorder final : public runtime::CallObserver {
     std::vector<const runtime::Tensor*> outs;
     collect(instruction.args, is_kernel, outs);
     for (const runtime::Tensor* out : outs) {
-      if (out->has_data()) PTERON_TRY(add_step(trace_, op, place_text(str_cat(prefix_, "instruction ", index, " ", op), line_of(index)), call_, out->view));
+      if (out->has_data() && out->view.device.type == DeviceType::kCpu) PTERON_TRY(add_step(trace_, op, place_text(str_cat(prefix_, "instruction ", index, " ", op), line_of(index)), call_, out->view));
     }
     return ok_status();
   }

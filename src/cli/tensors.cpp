@@ -175,8 +175,15 @@ Status set_inputs(Method& method, const TensorFile& file) {
 
 namespace {
 
-/// Outputs as tensors; scalars live in `scalars`.
-Result<std::vector<NamedTensor>> collect(Method& method, std::deque<std::array<std::byte, 8>>& scalars) {
+/// Outputs as tensors of the host; what is in `bytes` they point to.
+/// Bytes of outputs that are no tensors, and of those that lie on a device.
+struct OutputBytes {
+  std::deque<std::array<std::byte, 8>> scalars;
+  std::deque<Buffer> copies;
+};
+
+Result<std::vector<NamedTensor>> collect(Method& method, OutputBytes& bytes) {
+  std::deque<std::array<std::byte, 8>>& scalars = bytes.scalars;
   std::vector<NamedTensor> out;
   const auto scalar = [&](DType dtype, const void* value, size_t size) {
     scalars.emplace_back();
@@ -188,6 +195,13 @@ Result<std::vector<NamedTensor>> collect(Method& method, std::deque<std::array<s
     TensorView view;
     if (const auto* tensor = std::get_if<TensorView>(&value)) {
       view = *tensor;
+      if (view.device.type != DeviceType::kCpu) {
+        PTERON_ASSIGN(Buffer copy, Buffer::create(view.size_bytes()));
+        PTERON_TRY(method.copy_to_host(view, copy.data(), copy.size()));
+        view.device = {};
+        view.data = copy.data();
+        bytes.copies.push_back(std::move(copy));
+      }
     } else if (const auto* integer = std::get_if<int64_t>(&value)) {
       view = scalar(DType::kInt64, integer, 8);
     } else if (const auto* floating = std::get_if<double>(&value)) {
@@ -247,8 +261,8 @@ void value_json(const TensorView& view, int64_t index, JsonWriter& json) {
 }  // namespace
 
 Status for_each_output(Method& method, const std::function<Status(size_t, const TensorView&)>& fn) {
-  std::deque<std::array<std::byte, 8>> scalars;
-  PTERON_ASSIGN(const std::vector<NamedTensor> tensors, collect(method, scalars));
+  OutputBytes bytes;
+  PTERON_ASSIGN(const std::vector<NamedTensor> tensors, collect(method, bytes));
   for (const NamedTensor& tensor : tensors) PTERON_TRY(fn(static_cast<size_t>(std::atoi(tensor.name.c_str())), tensor.view));
   return ok_status();
 }
@@ -299,8 +313,8 @@ Status write_raw_outputs(Method& method, const std::string& base) {
 }
 
 Status write_outputs(Method& method, const std::string& path) {
-  std::deque<std::array<std::byte, 8>> scalars;
-  PTERON_ASSIGN(const std::vector<NamedTensor> tensors, collect(method, scalars));
+  OutputBytes bytes;
+  PTERON_ASSIGN(const std::vector<NamedTensor> tensors, collect(method, bytes));
   if (path.ends_with(".npy") && tensors.size() != 1) {
     return Status(Code::kInvalidInput, str_cat(path, ": a .npy holds one array, the call gave ", tensors.size()));
   }
@@ -316,8 +330,8 @@ namespace {
 
 /// Calls one of two functions for each output that is not None, in order.
 Status for_each_result(Method& method, const std::function<void(size_t, const TensorView&)>& on_tensor, const std::function<void(size_t, std::string_view)>& on_text) {
-  std::deque<std::array<std::byte, 8>> scalars;
-  PTERON_ASSIGN(const std::vector<NamedTensor> tensors, collect(method, scalars));
+  OutputBytes bytes;
+  PTERON_ASSIGN(const std::vector<NamedTensor> tensors, collect(method, bytes));
   auto next = tensors.begin();
   for (size_t i = 0; i < method.output_count(); ++i) {
     PTERON_ASSIGN(const OutputValue value, method.output(i));

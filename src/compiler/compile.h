@@ -92,6 +92,9 @@ struct CompileOptions {
   bool bf16 = false;                       ///< backends may round operands of products and convolutions to bfloat16
   bool allow_random = false;               ///< operators that draw random numbers are compiled; their numbers are not PyTorch's
   bool strict = false;                     ///< kUnsupported if some node stays outside the backends
+  std::string device;                      ///< "cuda:1": of every backend that computes on a device and has no spec of its own for it; empty: theirs
+  bool device_inputs = false;              ///< inputs that delegates of a device read are tensors of that device: no copy
+  bool device_outputs = false;             ///< outputs that delegates of a device make stay there: no copy
   std::vector<Transform> transforms;       ///< in order
   std::string stop_after;                  ///< name of a phase; empty: run all
   std::vector<std::string> dump_after;     ///< names of phases or passes whose result goes to `dump`
@@ -133,6 +136,7 @@ struct GroupReport {
   uint64_t memory_bytes = 0;          ///< planned memory beside the call's arguments
   uint64_t lower_bound_bytes = 0;     ///< largest sum of live buffers in it; 0 if unknown
   std::vector<std::string> kernels;   ///< what runs inside; one entry a call
+  std::string device = {};            ///< "cuda:1"; empty: the host
 };
 
 /// What the backends took of one method.
@@ -141,6 +145,9 @@ struct MethodPartition {
   partition::PartitionReport report;
   std::vector<GroupReport> groups;
 };
+
+/// Devices of the groups that a backend compiled, each once, in their order; none: all on the host.
+std::vector<std::string> devices_of(const MethodPartition& part, std::string_view backend);
 
 struct CompileReport {
   std::vector<PhaseReport> phases;
@@ -162,6 +169,8 @@ struct EdgeProgram {
     backends::CompiledGroup compiled;
     bool external = false;
     uint64_t alignment_bytes = 1;  ///< what the backend asks of the tensors it reads and writes
+    std::string backend = {};      ///< name
+    bool device_given = false;     ///< its device was given: by the caller, or by the engine that was compiled before
   };
   std::vector<Group> groups;     ///< by the index argument of their delegate nodes
   std::string data_name;         ///< of the data file; empty: none was asked for

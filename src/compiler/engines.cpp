@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/str_cat.h"
+#include "compiler/devices.h"
 #include "compiler/specs.h"
 #include "ir/engine.h"
 #include "ir/op.h"
@@ -33,7 +34,7 @@ Status check_regions(const ir::Graph& graph) {
 
 Result<MethodPartition> claim_of_method(const CompileOptions& options, const Environment& environment, ir::Method& method, EdgeProgram& edge) {
   const backends::Backend& backend = *environment.prebuilt;
-  const std::vector<format::CompileSpec> specs = specs_for(options, backend.name(), method.name);
+  const std::vector<format::CompileSpec> specs = specs_for(options, backend, method.name);
   const bool external = is_data_external(options, backend.name(), method.name);
   PTERON_ASSIGN(std::vector<backends::CompiledGroup> groups,
                 backend.claim(method, static_cast<uint32_t>(edge.groups.size()), {environment.catalog, nullptr, options.bf16, external, specs}));
@@ -44,7 +45,8 @@ Result<MethodPartition> claim_of_method(const CompileOptions& options, const Env
   for (backends::CompiledGroup& group : groups) {
     part.groups.push_back(
         {std::string(backend.name()), group.payload.size() + group.payload_tail.size(), group.memory_bytes, group.lower_bound_bytes, std::move(group.kernels)});
-    edge.groups.push_back({std::move(group), external, backend.alignment_bytes()});
+    edge.groups.push_back({std::move(group), external, backend.alignment_bytes(), std::string(backend.name()), true});
+    part.groups.back().device = device_label(edge.groups.back());
   }
   return part;
 }

@@ -28,6 +28,7 @@ class Front final : public backends::Backend {
   uint64_t alignment_bytes() const override { return inner_.alignment_bytes(); }
   bool external_data() const override { return inner_.external_data(); }
   std::span<const std::string_view> spec_keys() const override { return inner_.spec_keys(); }
+  Status probe(std::span<const format::CompileSpec> specs) const override { return inner_.probe(specs); }
   backends::Support supports(const ir::Graph& graph, const ir::Node& node) const override {
     if (std::ranges::any_of(exclusions_, [&](const Exclusion& e) { return applies(e, node); })) return backends::Support::no("excluded by the user");
     return inner_.supports(graph, node);

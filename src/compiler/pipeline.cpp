@@ -7,6 +7,7 @@
 #include "base/mapped_file.h"
 #include "base/str_cat.h"
 #include "compiler/compile.h"
+#include "compiler/devices.h"
 #include "compiler/engines.h"
 #include "compiler/exclusion.h"
 #include "compiler/phase_clock.h"
@@ -258,6 +259,20 @@ Status check_all_taken(const MethodPartition& part) {
   return Status(Code::kUnsupported, text);
 }
 
+/// Errors: a backend's, with its name, before anything is read.
+Status probe_backends(const CompileOptions& options) {
+  for (const backends::Backend* backend : options.backends) {
+    std::vector<format::CompileSpec> specs;
+    for (const MethodSource& source : options.methods) {
+      for (format::CompileSpec& spec : specs_for(options, *backend, source.method)) specs.push_back(std::move(spec));
+    }
+    Status status = backend->probe(specs);
+    if (status.code() == Code::kInvalidInput) status = blame_options(options, std::move(status));
+    if (!status.ok()) return std::move(status).with_context(str_cat("backend ", backend->name()));
+  }
+  return ok_status();
+}
+
 /// Lets the backends take and compile their groups.
 Status compile_groups(const CompileOptions& options, const ir::Catalog& catalog, EdgeProgram& edge) {
   if (options.backends.empty()) return ok_status();
@@ -274,12 +289,13 @@ Status compile_groups(const CompileOptions& options, const ir::Catalog& catalog,
     if (options.strict) PTERON_TRY(check_all_taken(part));
     for (const partition::Group& group : groups) {
       const std::string_view backend = group.backend->name();
-      const std::vector<format::CompileSpec> specs = specs_for(options, backend, method->name);
+      const std::vector<format::CompileSpec> specs = specs_for(options, *group.backend, method->name);
       const bool external = is_data_external(options, backend, method->name);
       auto made = group.backend->compile(*group.method, {&catalog, &keys, options.bf16, external, specs});
       if (!made.ok()) return std::move(made).status().with_context(str_cat("method ", method->name, ": backend ", backend));
       part.groups.push_back({std::string(backend), made->payload.size(), made->memory_bytes, made->lower_bound_bytes, std::move(made->kernels)});
-      edge.groups.push_back({std::move(made).value(), external, group.backend->alignment_bytes()});
+      edge.groups.push_back({std::move(made).value(), external, group.backend->alignment_bytes(), std::string(backend), std::ranges::find(specs, backends::kDeviceSpec, &format::CompileSpec::key) != specs.end()});
+      part.groups.back().device = device_label(edge.groups.back());
     }
   }
   return ok_status();
@@ -332,6 +348,7 @@ Status export_into(const CompileOptions& options, const Environment& environment
   auto name = data_file_name(options, environment.prebuilt);
   if (!name.ok()) return blame_options(options, std::move(name).status());
   edge.data_name = std::move(name).value();
+  PTERON_TRY(probe_backends(options));
   edge.external_constants = options.external_weights.has_value();
   ir::Program& program = edge.program;
   passes::PassContext context;
@@ -345,6 +362,9 @@ Status export_into(const CompileOptions& options, const Environment& environment
   bool& stop = edge.stopped;
 
   PTERON_TRY(import_methods(options, *environment.catalog, program, edge.guards));
+  for (const auto& method : program.methods) {
+    if (environment.prebuilt != nullptr) PTERON_TRY(environment.prebuilt->prepare(*method, *environment.catalog));
+  }
   PTERON_TRY(check_user_shapes(program, environment.libraries));
   PTERON_TRY(driver.finish("import", &stop));
   if (stop) return ok_status();
@@ -390,9 +410,12 @@ Status export_into(const CompileOptions& options, const Environment& environment
   PTERON_TRY(run_transforms(options, context, driver, program));
   PTERON_TRY(check_bounds(program));
 
+  forget_devices(program);
   PTERON_ASSIGN(std::vector<MethodPartition> claimed, claim_engines(options, environment, edge));
   PTERON_TRY(compile_groups(options, *environment.catalog, edge));
   add_claimed(std::move(claimed), edge.report);
+  PTERON_TRY(blame_options(options, check_devices(options, edge)));
+  PTERON_TRY(place_on_devices(options, edge));
   return driver.finish("partition", &stop);
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/str_cat.h"
+#include "compiler/devices.h"
 #include "format/data_name.h"
 
 namespace pteron::compiler {
@@ -26,10 +27,32 @@ Status check_external(const backends::Backend& backend, std::string_view name) {
 
 Status check_key(const BackendSpec& spec, const backends::Backend& backend) {
   if (spec.key == backends::kDataNameSpec || std::ranges::find(backend.spec_keys(), spec.key) != backend.spec_keys().end()) return ok_status();
+  if (spec.key == backends::kDeviceSpec) return invalid(str_cat(owner_of(spec), " computes on the host: it takes no device"));
   std::string known;
   if (backend.external_data()) known = backends::kDataNameSpec;
   for (const std::string_view key : backend.spec_keys()) str_append(known, known.empty() ? "" : ", ", key);
   return invalid(str_cat(owner_of(spec), ": no compile spec '", spec.key, "'; ", known.empty() ? "there are none" : str_cat("there are: ", known)));
+}
+
+/// Whether it has a device to be named.
+bool is_on_device(const backends::Backend& backend) { return std::ranges::find(backend.spec_keys(), backends::kDeviceSpec) != backend.spec_keys().end(); }
+
+Status check_device(const CompileOptions& options, const backends::Backend* prebuilt) {
+  if (options.device.empty()) return ok_status();
+  PTERON_TRY(check_device_name("the device", options.device));
+  const bool has_user = (prebuilt != nullptr && is_on_device(*prebuilt)) || std::ranges::any_of(options.backends, [](const auto* b) { return is_on_device(*b); });
+  return has_user ? ok_status() : invalid(str_cat("device ", options.device, " is given, and no backend computes on a device"));
+}
+
+/// Two of one name would take the same nodes: the first everything, the second nothing.
+Status check_twice(const CompileOptions& options) {
+  for (size_t i = 0; i < options.backends.size(); ++i) {
+    for (size_t k = 0; k < i; ++k) {
+      if (options.backends[i]->name() != options.backends[k]->name()) continue;
+      return invalid(str_cat("backend '", options.backends[i]->name(), "' is named twice: the first takes every node that it can, nothing is left for the second"));
+    }
+  }
+  return ok_status();
 }
 
 /// Name of the one data file of a save, and who asked for it.
@@ -58,6 +81,11 @@ Status add_spec(const CompileOptions& options, const backends::Backend* prebuilt
   const bool has_method = spec.method.empty() || std::ranges::any_of(options.methods, [&](const MethodSource& m) { return m.method == spec.method; });
   if (!has_method) return invalid(str_cat("a compile spec for method '", spec.method, "', which the program does not have"));
   PTERON_TRY(check_key(spec, **backend));
+  if (spec.key == backends::kDeviceSpec) {
+    PTERON_TRY(check_device_name(str_cat(owner_of(spec), ": ", spec.key), {reinterpret_cast<const char*>(spec.value.data()), spec.value.size()}));
+    const auto same = [&](const BackendSpec& other) { return &other != &spec && other.backend == spec.backend && other.method == spec.method && other.key == spec.key; };
+    if (std::ranges::any_of(options.specs, same)) return invalid(str_cat(owner_of(spec), ": ", spec.key, " is given twice"));
+  }
   if (spec.key != backends::kDataNameSpec) return ok_status();
   const std::string_view name(reinterpret_cast<const char*>(spec.value.data()), spec.value.size());
   PTERON_TRY(check_external(**backend, name));
@@ -66,10 +94,15 @@ Status add_spec(const CompileOptions& options, const backends::Backend* prebuilt
 
 }  // namespace
 
-std::vector<format::CompileSpec> specs_for(const CompileOptions& options, std::string_view backend, std::string_view method) {
+std::vector<format::CompileSpec> specs_for(const CompileOptions& options, const backends::Backend& backend, std::string_view method) {
   std::vector<format::CompileSpec> out;
   for (const BackendSpec& spec : options.specs) {
-    if (is_for(spec, backend, method) && spec.key != backends::kDataNameSpec) out.push_back({spec.key, spec.value});
+    if (is_for(spec, backend.name(), method) && spec.key != backends::kDataNameSpec) out.push_back({spec.key, spec.value});
+  }
+  const bool has_device = std::ranges::find(out, backends::kDeviceSpec, &format::CompileSpec::key) != out.end();
+  if (!options.device.empty() && !has_device && is_on_device(backend)) {
+    const auto bytes = std::as_bytes(std::span(options.device));
+    out.push_back({std::string(backends::kDeviceSpec), {bytes.begin(), bytes.end()}});
   }
   return out;
 }
@@ -80,6 +113,8 @@ bool is_data_external(const CompileOptions& options, std::string_view backend, s
 }
 
 Result<std::string> data_file_name(const CompileOptions& options, const backends::Backend* prebuilt) {
+  PTERON_TRY(check_twice(options));
+  PTERON_TRY(check_device(options, prebuilt));
   NameChoice choice;
   if (options.external_weights.has_value()) {
     PTERON_TRY(choice.add(*options.external_weights, "the program"));

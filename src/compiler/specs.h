@@ -9,8 +9,8 @@
 
 namespace pteron::compiler {
 
-/// Specs of a backend for a method, without the framework's own.
-std::vector<format::CompileSpec> specs_for(const CompileOptions& options, std::string_view backend, std::string_view method);
+/// Specs of a backend for a method, without the framework's own; CompileOptions::device is the device's, where the backend has none of its own.
+std::vector<format::CompileSpec> specs_for(const CompileOptions& options, const backends::Backend& backend, std::string_view method);
 /// Whether a backend's data of a method goes to the data file.
 bool is_data_external(const CompileOptions& options, std::string_view backend, std::string_view method);
 

@@ -10,16 +10,30 @@
 
 namespace pteron::emit {
 
-Result<const ir::Op*> delegate_op(ir::Program& program) {
+namespace {
+
+/// The program's own operator of that name, made at the first call.
+Result<const ir::Op*> own_op(ir::Program& program, std::string_view name, std::string_view arguments, std::string_view kernel) {
   for (const auto& op : program.foreign_ops) {
-    if (op->name == kDelegateOp) return op.get();
+    if (op->name == name) return op.get();
   }
   auto op = std::make_unique<ir::Op>();
-  PTERON_ASSIGN(op->schema, ir::parse_schema(str_cat(kDelegateOp, "(Tensor[] inputs, Scalar[] numbers, int index, int[] in_place) -> Tensor[]")));
-  op->name = kDelegateOp;
-  op->kernel = kDelegateOp;
+  PTERON_ASSIGN(op->schema, ir::parse_schema(str_cat(name, arguments)));
+  op->name = name;
+  op->kernel = kernel;
   program.foreign_ops.push_back(std::move(op));
   return program.foreign_ops.back().get();
+}
+
+}  // namespace
+
+Result<const ir::Op*> delegate_op(ir::Program& program) {
+  return own_op(program, kDelegateOp, "(Tensor[] inputs, Scalar[] numbers, int index, int[] in_place) -> Tensor[]", kDelegateOp);
+}
+
+Result<const ir::Op*> device_copy_op(ir::Program& program, bool to_device) {
+  const std::string_view name = to_device ? "et_copy::_h2d_copy" : "et_copy::_d2h_copy";
+  return own_op(program, name, "(Tensor self) -> Tensor", str_cat(name, ".out"));
 }
 
 namespace {

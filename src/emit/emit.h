@@ -65,11 +65,14 @@ inline constexpr std::string_view kDelegateOp = "pteron::delegate";
 /// The program's instance of it.
 Result<const ir::Op*> delegate_op(ir::Program& program);
 
-/// Planned memory of one method.
+/// The operator that copies a tensor from the host's memory to a device's (the device of its result), or back. Its kernel is the official one.
+Result<const ir::Op*> device_copy_op(ir::Program& program, bool to_device);
+
+/// Planned memory of one method, on the host and on devices.
 struct MethodReport {
   std::string name;
   uint64_t arena_bytes = 0;
-  uint64_t lower_bound_bytes = 0;   ///< largest sum of live buffers
+  uint64_t lower_bound_bytes = 0;   ///< largest sum of live buffers; of several devices: the sum of theirs
   size_t instruction_count = 0;
   size_t constant_bytes = 0;        ///< weights that the method uses
   std::vector<uint32_t> nodes;      ///< for each instruction the position in the method's graph of the node that it is a part of, from 1; 0: of none

@@ -304,7 +304,7 @@ std::optional<Placement> MethodEmitter::place_in_target(const ir::Graph& graph, 
   const Placement& place = wanted->second;
   const TensorType& type = graph[out].type;
   const auto& spec = std::get<format::TensorSpec>(plan_.values[static_cast<size_t>(place.value)]);
-  if (type.dtype != spec.dtype || type.sizes != place.layout.sizes) return std::nullopt;
+  if (type.dtype != spec.dtype || type.sizes != place.layout.sizes || !(type.device == spec.device)) return std::nullopt;
   if (reads_root(graph, node, place.root, 0) || !is_dead_after(graph, place.root)) return std::nullopt;
   return place;
 }

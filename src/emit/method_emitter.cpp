@@ -87,6 +87,9 @@ Result<uint32_t> ConstantPool::initial_state(ir::ConstantId id) {
 
 namespace {
 
+/// Between tensors of one device.
+constexpr std::string_view kDeviceCopy = "pteron::device_copy.out";
+
 /// True if the constant's bytes need not be computed or gathered.
 bool lies_in_file(const ir::Constant& c) {
   if (c.data == nullptr) return c.numel() == 0;
@@ -159,6 +162,7 @@ void MethodEmitter::touch(uint32_t root) {
 Result<format::TensorSpec> MethodEmitter::tensor_spec(const TensorType& type, std::string_view what, std::vector<uint8_t>* dim_order) {
   format::TensorSpec spec;
   spec.dtype = type.dtype;
+  spec.device = type.device;
   if (type.sizes.size() > kMaxRank) {
     return Status(Code::kUnsupported, str_cat(current_, ": ", what, " has rank ", type.sizes.size(), ", the format holds at most ", kMaxRank));
   }
@@ -216,6 +220,7 @@ Result<Placement> MethodEmitter::new_planned(const TensorType& type, std::string
   const int32_t value = add_value(std::move(spec));
   const auto root = static_cast<uint32_t>(roots_.size());
   roots_.push_back({value, true, false, false, bytes, position(), position()});
+  roots_.back().device = type.device;
   return whole(root, value, type, dim_order);
 }
 
@@ -297,13 +302,15 @@ Status MethodEmitter::emit_inputs() {
     // copied as well: the caller's bytes may be read-only.
     const bool mutated = std::any_of(method_.graph.input_mutations.begin(), method_.graph.input_mutations.end(),
                                      [&](const ir::InputMutation& m) { return m.input == i; });
-    const bool planned = (mutated && !options_.is_payload) || options_.profile == Profile::kExecutorch;
+    // A tensor of a device is the caller's in both profiles: the official planner leaves such inputs out as well.
+    const bool planned = ((mutated && !options_.is_payload) || options_.profile == Profile::kExecutorch) && value.type.device == Device();
     if (planned) spec.allocation = format::Allocation{};
     const int32_t slot = add_value(std::move(spec));
     plan_.inputs.push_back(slot);
     const auto root = static_cast<uint32_t>(roots_.size());
     // A planned input that nobody writes back needs its memory up to its last use; callers set it anew for each call.
     roots_.push_back({slot, planned, !planned || mutated, false, bytes, 0, 0, planned, false});
+    roots_.back().device = value.type.device;
     bind(input.value, whole(root, slot, value.type, dim_order));
     define_symbols(value.type, slot);
   }
@@ -320,7 +327,8 @@ Status MethodEmitter::emit_inputs() {
 Status MethodEmitter::emit_states() {
   for (const ir::State& state : method_.graph.states) {
     current_ = str_cat("buffer ", state.name);
-    PTERON_ASSIGN(Placement place, new_planned(ir::contiguous_type(method_.graph[state.value].type.dtype, method_.graph[state.value].type.sizes), "it"));
+    const TensorType& type = method_.graph[state.value].type;
+    PTERON_ASSIGN(Placement place, new_planned(ir::contiguous_type(type.dtype, type.sizes, type.device), "it"));
     roots_[place.root].persistent = true;
     roots_[place.root].writable_input = true;
     if (const auto shared = shared_.offsets.find(state.name); shared != shared_.offsets.end()) {
@@ -368,7 +376,7 @@ Status MethodEmitter::emit_node(const ir::Graph& graph, const ir::Node& node) {
 
 Result<std::optional<int32_t>> MethodEmitter::view_value(const Placement& base, const ViewLayout& layout, const TensorType& type, bool may_alias) {
   const Root& root = roots_[base.root];
-  TensorType actual{type.dtype, layout.sizes, layout.strides, type.device};
+  TensorType actual{type.dtype, layout.sizes, layout.strides, root.device};
   const std::vector<uint8_t> order = dim_order_of(actual);
   const bool dense = strides_in_order(layout.sizes, order) == layout.strides ||
                      [&] {  // strides of dims of size 1 do not matter
@@ -382,6 +390,7 @@ Result<std::optional<int32_t>> MethodEmitter::view_value(const Placement& base, 
   if (may_alias && dense && layout.offset.is_const() && actual.is_static() && root.planned && (row_major || options_.profile == Profile::kPteron)) {
     format::TensorSpec spec;
     spec.dtype = type.dtype;
+    spec.device = root.device;
     for (const Expr& size : layout.sizes) spec.sizes.push_back(size.value());
     spec.dim_order = order;
     spec.allocation = format::Allocation{};
@@ -661,7 +670,11 @@ Result<Placement> MethodEmitter::clone_of(const Placement& from, const TensorTyp
   TensorType dense = ir::contiguous_type(type.dtype, type.sizes, type.device);
   touch(from.root);
   PTERON_ASSIGN(Placement to, new_planned(dense, "a copy"));
-  call("aten::clone.out", {from.value, null_value(), to.value, to.value});
+  if (type.device == Device()) {
+    call("aten::clone.out", {from.value, null_value(), to.value, to.value});
+  } else {
+    call(kDeviceCopy, {from.value, to.value, to.value});
+  }
   return to;
 }
 
@@ -725,7 +738,11 @@ Status MethodEmitter::emit_write_backs() {
     }
     touch(from.root);
     touch(target.root);
-    call("aten::copy_", {target.value, from.value, bool_value(false), target.value});
+    if (roots_[target.root].device == Device()) {
+      call("aten::copy_", {target.value, from.value, bool_value(false), target.value});
+    } else {
+      call(kDeviceCopy, {from.value, target.value, target.value});
+    }
   }
   return ok_status();
 }
@@ -778,54 +795,82 @@ void MethodEmitter::release_outputs() {
     Root& root = roots_[index];
     const bool is_output = std::find(plan_.outputs.begin(), plan_.outputs.end(), root.value) != plan_.outputs.end();
     if (uses > 1 || shared[index] || !root.planned || root.persistent || root.before_call || !is_output) continue;
+    if (!options_.is_payload && root.device == Device()) continue;
     root.planned = false;
     std::get<format::TensorSpec>(plan_.values[static_cast<size_t>(root.value)]).allocation.reset();
   }
 }
 
-Result<plan::MemoryPlan> MethodEmitter::place_buffers(std::span<const plan::BufferRequest> requests) const {
+Result<plan::MemoryPlan> MethodEmitter::place_buffers(std::span<const plan::BufferRequest> requests, Device device) const {
   if (!options_.planner) return plan::plan_memory(requests, {options_.alignment_bytes});
-  auto offsets = options_.planner(method_.name, requests, options_.alignment_bytes);
+  auto offsets = options_.planner(method_.name, requests, options_.alignment_bytes, device);
   if (!offsets.ok()) return std::move(offsets).status().with_context("planning memory");
   auto plan = plan::check_plan(requests, std::move(offsets).value(), {options_.alignment_bytes});
   if (!plan.ok()) return std::move(plan).status().with_context("planning memory");
   return plan;
 }
 
-Status MethodEmitter::finish_plan(MethodReport* report) {
+Result<size_t> MethodEmitter::place_roots(Device device, std::vector<uint64_t>& offsets, MethodReport* report) {
   const uint32_t end = position();
   std::vector<plan::BufferRequest> requests;
   std::vector<uint32_t> owners;
   for (uint32_t i = 0; i < roots_.size(); ++i) {
     Root& root = roots_[i];
-    if (!root.planned || root.shared) continue;
+    if (!root.planned || root.shared || !(root.device == device)) continue;
     // Step 0 is before the call, instruction i is step i + 1: an input that nothing reads gives its bytes to the first instruction.
     const uint32_t first = root.persistent || root.before_call ? 0 : root.first + 1;
     const uint32_t last = root.persistent ? end + 1 : root.before_call && !root.used ? 0 : root.last + 1;
     requests.push_back({root.size_bytes, first, last});
     owners.push_back(i);
   }
-  PTERON_ASSIGN(const plan::MemoryPlan memory, place_buffers(requests));
+  if (owners.empty()) return size_t{0};
+  PTERON_ASSIGN(const plan::MemoryPlan memory, place_buffers(requests, device));
+  for (size_t i = 0; i < owners.size(); ++i) offsets[owners[i]] = memory.offsets[i];
+  plan_.arenas.push_back({static_cast<int64_t>(memory.arena_bytes), device});
+  arena_devices_.push_back(device);
+  report->arena_bytes += memory.arena_bytes;
+  report->lower_bound_bytes += memory.lower_bound_bytes;
+  return owners.size();
+}
+
+uint32_t MethodEmitter::arena_of(const Root& root) const {
+  if (root.shared) return shared_arena_;
+  const auto found = std::ranges::find(arena_devices_, root.device);
+  const auto index = static_cast<uint32_t>(found - arena_devices_.begin()) + 1;
+  return shared_arena_ != 0 && index >= shared_arena_ ? index + 1 : index;
+}
+
+/// The host's arena is the first, even an empty one if methods share the second; those of devices follow.
+Status MethodEmitter::finish_plan(MethodReport* report) {
   std::vector<uint64_t> offset_of_root(roots_.size(), 0);
-  for (size_t i = 0; i < owners.size(); ++i) {
-    offset_of_root[owners[i]] = memory.offsets[i];
-    std::get<format::TensorSpec>(plan_.values[static_cast<size_t>(roots_[owners[i]].value)]).allocation = format::Allocation{1, memory.offsets[i]};
+  PTERON_ASSIGN(const size_t on_host, place_roots(Device(), offset_of_root, report));
+  const auto shared = std::ranges::find_if(roots_, [](const Root& root) { return root.shared; });
+  if (shared != roots_.end()) {
+    if (on_host == 0) {
+      plan_.arenas.push_back({});
+      arena_devices_.push_back(Device());
+    }
+    plan_.arenas.push_back({static_cast<int64_t>(shared_.arena_bytes), shared->device});
+    shared_arena_ = static_cast<uint32_t>(plan_.arenas.size());
+  }
+  std::vector<Device> devices;
+  for (const Root& root : roots_) {
+    if (root.planned && !root.shared && !(root.device == Device()) && std::ranges::find(devices, root.device) == devices.end()) devices.push_back(root.device);
+  }
+  std::ranges::sort(devices, {}, [](Device device) { return std::pair(device.type, device.index); });
+  for (const Device device : devices) {
+    PTERON_TRY(place_roots(device, offset_of_root, report).status());
   }
   for (uint32_t i = 0; i < roots_.size(); ++i) {
-    if (!roots_[i].shared) continue;
-    offset_of_root[i] = roots_[i].shared_offset;
-    std::get<format::TensorSpec>(plan_.values[static_cast<size_t>(roots_[i].value)]).allocation = format::Allocation{2, offset_of_root[i]};
+    if (roots_[i].shared) offset_of_root[i] = roots_[i].shared_offset;
+    if (!roots_[i].shared && !roots_[i].planned) continue;
+    std::get<format::TensorSpec>(plan_.values[static_cast<size_t>(roots_[i].value)]).allocation = format::Allocation{arena_of(roots_[i]), offset_of_root[i]};
   }
   for (const Alias& alias : aliases_) {
     std::get<format::TensorSpec>(plan_.values[static_cast<size_t>(alias.value)]).allocation =
-        format::Allocation{roots_[alias.root].shared ? 2u : 1u, offset_of_root[alias.root] + (roots_[alias.root].size_bytes == 0 ? 0 : alias.offset_bytes)};
+        format::Allocation{arena_of(roots_[alias.root]), offset_of_root[alias.root] + (roots_[alias.root].size_bytes == 0 ? 0 : alias.offset_bytes)};
   }
-  const bool shares = std::any_of(roots_.begin(), roots_.end(), [](const Root& root) { return root.shared; });
-  if (!owners.empty() || shares) plan_.arenas.push_back({static_cast<int64_t>(memory.arena_bytes), {}});
-  if (shares) plan_.arenas.push_back({static_cast<int64_t>(shared_.arena_bytes), {}});
   report->name = method_.name;
-  report->arena_bytes = memory.arena_bytes;
-  report->lower_bound_bytes = memory.lower_bound_bytes;
   report->instruction_count = plan_.instructions.size();
   report->nodes = instruction_nodes_;
   report->nodes.resize(plan_.instructions.size(), 0);
@@ -856,7 +901,7 @@ Result<format::PlanSpec> MethodEmitter::run(MethodReport* report, format::Method
   PTERON_TRY(emit_write_backs());
   PTERON_TRY(emit_outputs());
   PTERON_TRY(check_kernels());
-  if (options_.is_payload) release_outputs();
+  release_outputs();
   PTERON_TRY(finish_plan(report));
   *meta = describe();
   return std::move(plan_);

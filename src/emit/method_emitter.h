@@ -60,6 +60,7 @@ struct Root {
   bool lent = false;            ///< an input of a payload that the call may write where it lies
   bool shared = false;          ///< a state in the arena that methods share, at shared_offset
   uint64_t shared_offset = 0;
+  Device device = {};           ///< whose memory it is
 };
 
 /// Placement::root of scalar slots.
@@ -109,9 +110,13 @@ class MethodEmitter {
   Result<Placement> place_update(const ir::Graph& graph, const std::vector<ir::ValueId>& inputs, size_t input, ir::ValueId out);
   Status emit_write_backs();
   Status emit_outputs();
-  /// Payloads: results that no other value shares get no planned memory.
+  /// Results that no other value shares get no planned memory: those of payloads, and those on a device, which the caller may want elsewhere.
   void release_outputs();
-  Result<plan::MemoryPlan> place_buffers(std::span<const plan::BufferRequest> requests) const;
+  Result<plan::MemoryPlan> place_buffers(std::span<const plan::BufferRequest> requests, Device device) const;
+  /// Places the planned roots of one device that no other method shares: offsets by root. Gives back how many there are.
+  Result<size_t> place_roots(Device device, std::vector<uint64_t>& offsets, MethodReport* report);
+  /// The arena of a planned root (from 1).
+  uint32_t arena_of(const Root& root) const;
   Status finish_plan(MethodReport* report);
   /// Names, ranges, state and source lines (method_meta.cpp).
   format::MethodMeta describe();
@@ -238,6 +243,8 @@ class MethodEmitter {
   const SharedStates& shared_;
   ConstantPool& pool_;
   format::PlanSpec plan_;
+  std::vector<Device> arena_devices_;  ///< of the arenas that no other method shares, which the plan has
+  uint32_t shared_arena_ = 0;          ///< from 1; 0: there is none
   std::vector<Root> roots_;
   struct Alias {
     int32_t value;

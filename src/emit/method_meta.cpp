@@ -154,7 +154,7 @@ format::MethodMeta MethodEmitter::describe() {
     }
   }
   for (size_t i = 0; i < plan_.arenas.size(); ++i) {
-    meta.arenas.push_back({static_cast<uint32_t>(options_.alignment_bytes), i == 1 ? std::string(kSharedArena) : std::string()});
+    meta.arenas.push_back({static_cast<uint32_t>(options_.alignment_bytes), i + 1 == shared_arena_ ? std::string(kSharedArena) : std::string()});
   }
   for (const ir::State& state : graph.states) {
     const int32_t value = scopes_.front().at(state.value.index).value;

@@ -78,6 +78,9 @@ Result<compiler::CompileOptions> read_settings(const CompileSettings& settings) 
   options.shared_states = settings.shared_states;
   options.profile = settings.profile == CompileProfile::kExecutorch ? compiler::Profile::kExecutorch : compiler::Profile::kPteron;
   options.strict = settings.strict;
+  options.device = settings.device;
+  options.device_inputs = settings.device_inputs;
+  options.device_outputs = settings.device_outputs;
   options.bf16 = settings.precision == CompilePrecision::kBf16;
   options.allow_random = settings.allow_random;
   options.log = settings.log;
@@ -87,10 +90,10 @@ Result<compiler::CompileOptions> read_settings(const CompileSettings& settings) 
 
 plan::Planner planner_of(const FinalizeSettings& settings) {
   if (!settings.planner) return nullptr;
-  return [planner = settings.planner](std::string_view method, std::span<const plan::BufferRequest> requests, uint64_t alignment_bytes) {
+  return [planner = settings.planner](std::string_view method, std::span<const plan::BufferRequest> requests, uint64_t alignment_bytes, Device device) {
     std::vector<PlannedBuffer> buffers;
     for (const plan::BufferRequest& request : requests) buffers.push_back({request.size_bytes, request.first, request.last});
-    return planner({method, buffers, alignment_bytes});
+    return planner({method, buffers, alignment_bytes, device});
   };
 }
 
@@ -160,7 +163,7 @@ std::string EdgeProgram::text() const { return ir::print(state_->edge->program);
 std::vector<BackendClaim> EdgeProgram::claims() const {
   std::vector<BackendClaim> claims;
   for (const auto& part : state_->edge->report.partitions) {
-    for (const auto& share : part.report.shares) claims.push_back({part.method, share.backend, share.nodes, share.groups});
+    for (const auto& share : part.report.shares) claims.push_back({part.method, share.backend, share.nodes, share.groups, compiler::devices_of(part, share.backend)});
   }
   return claims;
 }
@@ -179,7 +182,9 @@ Result<EdgeProgram> export_program(const CompileSettings& settings) {
   auto state = std::make_shared<EdgeProgram::State>();  // shared: with the finished programs
   PTERON_ASSIGN(state->options, read_settings(settings));
   PTERON_ASSIGN(state->toolchain, facade::Toolchain::create(settings.kernel_libraries, settings.threads));
-  PTERON_ASSIGN(state->options.backends, state->toolchain.backends(settings.backends.empty() ? facade::default_backends(state->options.profile) : settings.backends));
+  std::vector<std::string> backends = settings.backends.empty() ? facade::default_backends(state->options.profile) : settings.backends;
+  facade::split_devices(backends, state->options.specs);
+  PTERON_ASSIGN(state->options.backends, state->toolchain.backends(backends));
   PTERON_ASSIGN(state->edge, compiler::export_program(state->options, state->toolchain.environment()));
   return EdgeProgram(std::move(state));
 }

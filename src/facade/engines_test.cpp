@@ -166,6 +166,22 @@ TEST(Engines, OldValuesThatAreReadLaterAreNotOverwritten) {
   }
 }
 
+TEST(Engines, AResultThatRepeatsAnUpdateMayBeLeftOut) {
+  Compiled c;
+  c.compile(settings_for("elided"));
+  auto method = c.method();
+  ASSERT_NE(method, nullptr);
+  Floats x = {1, 2, 3, 4}, mine = {1, 1, 2, 2};
+  EXPECT_OK(run(*method, {{&x, {4}}, {&mine, {4}}}));
+  EXPECT_EQ(output(*method, 0), (Floats{3, 4, 7, 8}));      // x + 2 * mine
+  EXPECT_EQ(output(*method, 1), (Floats{3, 4, 7, 8}));      // what was written where 2 * mine lay, read behind the call
+  EXPECT_EQ(output(*method, 2), (Floats{2, 3, 5, 6}));      // x + mine
+  EXPECT_EQ(mine, (Floats{1, 1, 2, 2}));                    // the caller's own is only read,
+  const auto after = method->input(1);                      // the program's shows the new value
+  ASSERT_TRUE(after.ok()) << after.status().message();
+  EXPECT_EQ(Floats(after->as<float>(), after->as<float>() + 4), (Floats{2, 3, 5, 6}));
+}
+
 TEST(Engines, TwoEnginesHaveTheirOwnDevicesAndSizesThatVary) {
   Compiled c;
   c.compile(settings_for("two"));

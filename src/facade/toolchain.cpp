@@ -56,7 +56,7 @@ std::vector<std::string> default_backends(compiler::Profile profile) {
 Result<std::vector<const backends::Backend*>> Toolchain::backends(const std::vector<std::string>& names) const {
   std::vector<const backends::Backend*> out;
   for (const std::string& name : names) {
-    if (std::count(names.begin(), names.end(), name) > 1) return Status(Code::kInvalidInput, str_cat("backend '", name, "' is named twice"));
+    if (std::count(names.begin(), names.end(), name) > 1) return Status(Code::kInvalidInput, str_cat("backend '", name, "' is named twice: the first takes every node that it can, nothing is left for the second"));
     if (name == "portable") {  // takes all that is left
       if (&name != &names.back()) return Status(Code::kInvalidInput, str_cat("'portable' leaves nothing for backend '", names.back(), "': expected it last"));
       continue;
@@ -70,6 +70,18 @@ Result<std::vector<const backends::Backend*>> Toolchain::backends(const std::vec
     out.push_back(found->get());
   }
   return out;
+}
+
+void split_devices(std::vector<std::string>& backends, std::vector<compiler::BackendSpec>& specs) {
+  for (std::string& name : backends) {
+    const size_t colon = name.rfind(':');
+    const bool has_number = colon != std::string::npos && colon > 0 && colon + 1 < name.size() && name.find_first_not_of("0123456789", colon + 1) == std::string::npos;
+    if (!has_number) continue;
+    const std::string device = str_cat("cuda", name.substr(colon));
+    name.resize(colon);
+    const auto bytes = std::as_bytes(std::span(device));
+    specs.push_back({name, {}, std::string(backends::kDeviceSpec), {bytes.begin(), bytes.end()}});
+  }
 }
 
 Status LazyFile::open() {

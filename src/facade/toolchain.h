@@ -44,6 +44,9 @@ class Toolchain {
 /// What a program is compiled for if its user names no backend: the CPU engine, or nothing where the official runtime loads the file.
 std::vector<std::string> default_backends(compiler::Profile profile);
 
+/// Takes the devices off names of backends ("cuda:1" becomes "cuda") and makes compile specs of them.
+void split_devices(std::vector<std::string>& backends, std::vector<compiler::BackendSpec>& specs);
+
 /// A FileWriter that is created at the first byte, so that a failed compilation touches nothing.
 class LazyFile final : public ByteSink {
  public:

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "pteron/status.h"
+#include "pteron/tensor.h"
 
 namespace pteron::plan {
 
@@ -36,8 +37,8 @@ struct MemoryPlan {
 /// Threads: pure function of its arguments.
 Result<MemoryPlan> plan_memory(std::span<const BufferRequest> requests, const PlanOptions& options);
 
-/// Places the buffers of one method: an offset for each, in their order.
-using Planner = std::function<Result<std::vector<uint64_t>>(std::string_view method, std::span<const BufferRequest> requests, uint64_t alignment_bytes)>;
+/// Places the buffers that one method has on one device: an offset for each, in their order.
+using Planner = std::function<Result<std::vector<uint64_t>>(std::string_view method, std::span<const BufferRequest> requests, uint64_t alignment_bytes, Device device)>;
 
 /// The plan that offsets from outside give.
 /// Errors:  kInvalidInput naming the buffer (another number of offsets than buffers, an offset that is no multiple of the alignment, two buffers

@@ -27,6 +27,8 @@ size_t arena_alignment(const format::MethodMeta* meta, uint32_t id) {
   const size_t power = planned & (~planned + 1);
   return std::clamp<size_t>(power, 64, 4096);
 }
+/// Of tensors of a device that have memory of their own.
+constexpr size_t kDeviceAlignment = 256;
 size_t element_alignment(DType dtype) { return is_complex(dtype) ? dtype_size(dtype) / 2 : dtype_size(dtype); }
 bool is_aligned(const void* data, DType dtype) { return reinterpret_cast<uintptr_t>(data) % element_alignment(dtype) == 0; }
 
@@ -50,7 +52,7 @@ class MethodBuilder {
     PTERON_TRY(make_scratch());
     save_rebound_values();
     for (const InitialState& initial : made_->initial_states) {
-      if (!initial.bytes.empty() && !is_old(initial.target)) PTERON_TRY(initialise(initial));
+      if (!initial.bytes.empty() && !is_old(initial.target)) PTERON_TRY(is_remote() ? state_.memory->initialise(initial.target, initial.bytes) : write_initial(initial));
     }
     return std::move(made_);
   }
@@ -86,47 +88,73 @@ class MethodBuilder {
     return made_->memory.back().span();
   }
 
-  Status initialise(const InitialState& initial) const {
-    if (is_remote()) return state_.memory->initialise(initial.target, initial.bytes);
-    std::memcpy(initial.target, initial.bytes.data(), initial.bytes.size());
-    return ok_status();
-  }
-
   Status make_arenas() {
-    const auto* devices = plan_.non_const_buffer_device();
-    for (uint32_t i = 0; i < count_of(devices); ++i) {
-      if (devices->Get(i)->device_type() != wire::pte::DeviceType::CPU) {
-        return Status(Code::kUnsupported, str_cat("arena ", devices->Get(i)->buffer_idx(), " lies on a CUDA device, which this build does not serve"));
-      }
-    }
     const format::MethodMeta* meta = state_.meta.find(made_->info.name);
     for (uint32_t id = 1; id < state_.view.arena_count(plan_index_); ++id) {
       const uint64_t bytes = state_.view.arena_bytes(plan_index_, id);
       const bool shares = meta != nullptr && id <= meta->arenas.size() && !meta->arenas[id - 1].share.empty();
+      const Device device = made_->info.arena_devices[id - 1];
       if (shares) {
         if (is_remote()) return Status(Code::kInvalidFile, str_cat("arena ", id, " of a payload for a device is shared by name"));
-        PTERON_TRY(join_arena(meta->arenas[id - 1].share, bytes, arena_alignment(meta, id)));
+        PTERON_TRY(join_arena(meta->arenas[id - 1].share, bytes, arena_alignment(meta, id), device));
+        continue;
+      }
+      if (device.type != DeviceType::kCpu) {
+        PTERON_ASSIGN(DeviceBlock block, device_block(str_cat("arena ", id, " (planned memory)"), device, bytes, arena_alignment(meta, id)));
+        made_->arenas.push_back({block.span(), state_.allocator(device.type), device.index});
+        made_->device_memory.push_back(std::move(block));
         continue;
       }
       PTERON_ASSIGN(const std::span<std::byte> arena, make_memory(str_cat("arena ", id, " (planned memory)"), bytes, arena_alignment(meta, id)));
-      made_->arenas.push_back(arena);
+      made_->arenas.push_back({arena});
     }
     return ok_status();
   }
 
-  Status join_arena(const std::string& name, uint64_t bytes, size_t alignment) {
+  /// Memory of a device, zeroed.
+  Result<DeviceBlock> device_block(const std::string& what, Device device, uint64_t bytes, size_t alignment) const {
+    PTERON_TRY(check_device(what, device));
+    auto made = DeviceBlock::create_zeroed(*state_.allocator(device.type), device.index, bytes, alignment);
+    if (!made.ok()) return std::move(made).status().with_context(str_cat(what, " on ", device_text(device)));
+    return made;
+  }
+
+  Status check_device(std::string_view what, Device device) const {
+    if (device.type == DeviceType::kCpu || state_.allocator(device.type) != nullptr) return ok_status();
+    return Status(Code::kUnavailable, str_cat(what, " lies on ", device_text(device), ", and no backend of this runtime has memory of such a device"));
+  }
+
+  Status join_arena(const std::string& name, uint64_t bytes, size_t alignment, Device device) {
+    if (device.type != DeviceType::kCpu) return join_device_arena(name, bytes, alignment, device);
     const auto found = made_->shared->buffers.find(name);
     if (found != made_->shared->buffers.end()) {
       if (found->second.size() != bytes) {
         return Status(Code::kInvalidFile, str_cat("shared arena \"", name, "\" has ", bytes, " bytes here and ", found->second.size(), " in another method"));
       }
-      made_->arenas.push_back(found->second.span());
+      made_->arenas.push_back({found->second.span()});
       old_.push_back(found->second.span());
       return ok_status();
     }
+    if (made_->shared->on_devices.contains(name)) return Status(Code::kInvalidFile, str_cat("shared arena \"", name, "\" is on the host here and on a device in another method"));
     PTERON_ASSIGN(Buffer arena, buffer_for(str_cat("shared arena \"", name, "\""), Buffer::create_zeroed(bytes, alignment)));
-    made_->arenas.push_back(arena.span());
+    made_->arenas.push_back({arena.span()});
     made_->shared->buffers.emplace(name, std::move(arena));
+    return ok_status();
+  }
+
+  Status join_device_arena(const std::string& name, uint64_t bytes, size_t alignment, Device device) {
+    DeviceAllocator* const allocator = state_.allocator(device.type);
+    const auto found = made_->shared->on_devices.find(name);
+    if (found != made_->shared->on_devices.end() || made_->shared->buffers.contains(name)) {
+      const bool fits = found != made_->shared->on_devices.end() && found->second.size() == bytes && (bytes == 0 || found->second.index() == device.index);
+      if (!fits) return Status(Code::kInvalidFile, str_cat("shared arena \"", name, "\" has ", bytes, " bytes on ", device_text(device), " here and is another one in another method"));
+      made_->arenas.push_back({found->second.span(), allocator, device.index});
+      old_.push_back(found->second.span());
+      return ok_status();
+    }
+    PTERON_ASSIGN(DeviceBlock block, device_block(str_cat("shared arena \"", name, "\""), device, bytes, alignment));
+    made_->arenas.push_back({block.span(), allocator, device.index});
+    made_->shared->on_devices.emplace(name, std::move(block));
     return ok_status();
   }
 
@@ -160,7 +188,7 @@ class MethodBuilder {
     if (call == nullptr || count_of(call->args()) == 0) return;
     const std::string name = operator_name(*call);
     const std::span<const int32_t> args = items_of(call->args());
-    if (prim_kernels().find(name) == nullptr) {
+    if (prim_kernels().find(name) == nullptr || is_device_copy(name)) {
       mark_written(args.back());
       return;
     }
@@ -293,10 +321,8 @@ class MethodBuilder {
     if (tensor.shape_dynamism() == wire::pte::TensorShapeDynamism::DYNAMIC_UNBOUND) {
       return Status(Code::kUnsupported, "a tensor without upper bound of its sizes");
     }
-    const auto* extra = tensor.extra_tensor_info();
-    if (extra != nullptr && extra->device_type() != wire::pte::DeviceType::CPU) {
-      return Status(Code::kUnsupported, "a tensor on a CUDA device, which this build does not serve");
-    }
+    if (const auto* extra = tensor.extra_tensor_info()) made.view.device = {static_cast<DeviceType>(extra->device_type()), extra->device_index()};
+    PTERON_TRY(check_device("a tensor", made.view.device));
     const std::span<const int32_t> sizes = items_of(tensor.sizes());
     made.view.dtype = static_cast<DType>(tensor.scalar_type());
     made.view.rank = static_cast<uint8_t>(sizes.size());
@@ -313,22 +339,36 @@ class MethodBuilder {
   Status place_tensor(const wire::pte::Tensor& tensor, const Role& role, Tensor& made) {
     const bool external = format::is_external(tensor);
     if (const auto* place = tensor.allocation_info()) {
-      made.view.data = made_->arenas[place->memory_id() - 1].data() + format::offset_of(*place);
+      const Arena& arena = made_->arenas[place->memory_id() - 1];
+      if (!(arena.device() == made.view.device)) {
+        return Status(Code::kInvalidFile, str_cat("a tensor on ", device_text(made.view.device), " is planned in arena ", place->memory_id(), ", which lies on ", device_text(arena.device())));
+      }
+      made.view.data = arena.bytes.data() + format::offset_of(*place);
       if (!is_aligned(made.view.data, made.dtype())) {
         return Status(Code::kInvalidFile, str_cat("planned at byte ", format::offset_of(*place), ", which is no multiple of its element size"));
       }
       if (external) {
         PTERON_ASSIGN(const auto bytes, external_bytes(tensor, made));
-        made_->initial_states.push_back({made.as<std::byte>(), bytes});
+        made_->initial_states.push_back({made.as<std::byte>(), bytes, arena.allocator, arena.index});
       } else if (tensor.data_buffer_idx() > 0) {
-        made_->initial_states.push_back({made.as<std::byte>(), state_.view.initial_state(tensor).first(made.capacity_bytes)});
+        made_->initial_states.push_back({made.as<std::byte>(), state_.view.initial_state(tensor).first(made.capacity_bytes), arena.allocator, arena.index});
       }
       return ok_status();
+    }
+    const bool on_host = made.view.device.type == DeviceType::kCpu;
+    if ((external || tensor.data_buffer_idx() > 0) && !on_host) {
+      return Status(Code::kUnsupported, str_cat("a constant on ", device_text(made.view.device), ": constants of a program lie on the host"));
     }
     if (external || tensor.data_buffer_idx() > 0) return place_constant(tensor, external, made);
     const bool supplied_later = role.input || role.view_target || (role.output && !role.output_twice && !role.move_target);
     if (supplied_later) {
       made.capacity_bytes = 0;
+      return ok_status();
+    }
+    if (!on_host) {
+      PTERON_ASSIGN(DeviceBlock block, device_block("a tensor", made.view.device, made.capacity_bytes, kDeviceAlignment));
+      made.view.data = block.span().data();
+      made_->device_memory.push_back(std::move(block));
       return ok_status();
     }
     PTERON_ASSIGN(const std::span<std::byte> own, make_memory("a tensor without planned memory", made.capacity_bytes));
@@ -400,6 +440,11 @@ class MethodBuilder {
         if (slot.value->tensor.read_only) return Status(Code::kInvalidFile, str_cat("input ", i, " is a constant"));
         slot.lent = !slot.planned && state_.options.outer_data != nullptr && is_mutated(i);
         slot.written = !slot.planned && !slot.lent && role.written;
+        const Device device = slot.value->tensor.view.device;
+        slot.copy.allocator = state_.allocator(device.type);
+        if (slot.written && device.type != DeviceType::kCpu) {
+          return Status(Code::kUnsupported, str_cat("input ", i, ", a tensor on ", device_text(device), ", is written by an instruction: only planned ones may be"));
+        }
         slot.value->tensor.read_only = !slot.planned && !slot.lent && !slot.written;
         if (is_remote() && (slot.planned || slot.written)) {
           return Status(Code::kInvalidFile, str_cat("input ", i, " of a payload for a device would have to be copied: it is planned, or written and not lent"));
@@ -473,6 +518,12 @@ class MethodBuilder {
         made.kind = Instruction::Kind::kKernel;
         made.args = point_to(items_of(call.args()));
         name = call.op_index();
+        const std::string& kernel = made_->info.operators[static_cast<size_t>(name)];
+        if (is_device_copy(kernel)) {
+          PTERON_TRY(make_device_copy(kernel, made));
+          break;
+        }
+        if (!reads_sizes_only(kernel)) PTERON_TRY(check_on_host(made.args, kernel));
         PTERON_TRY(find_kernel(call, made));
         break;
       }
@@ -482,12 +533,14 @@ class MethodBuilder {
         made.args = point_to(items_of(call.args()));
         made.delegate = made_->delegates[static_cast<size_t>(call.delegate_index())].get();
         name = call.delegate_index();
+        if (!takes_devices_[static_cast<size_t>(name)]) PTERON_TRY(check_on_host(made.args, str_cat("delegate \"", made_->info.delegates[static_cast<size_t>(name)], "\"")));
         break;
       }
       case InstructionArguments::MoveCall: {
         const int32_t ends[2] = {instruction.instr_args_as_MoveCall()->move_from(), instruction.instr_args_as_MoveCall()->move_to()};
         made.kind = Instruction::Kind::kMove;
         made.args = point_to(std::span<const int32_t>(ends));
+        PTERON_TRY(check_on_host(made.args, "move"));
         break;
       }
       case InstructionArguments::JumpFalseCall: {
@@ -497,6 +550,7 @@ class MethodBuilder {
         }
         made.kind = Instruction::Kind::kJumpFalse;
         made.args = point_to(std::span<const int32_t>(condition));
+        PTERON_TRY(check_on_host(made.args, "jump_false"));
         made.target = base + static_cast<uint32_t>(instruction.instr_args_as_JumpFalseCall()->destination_instruction());
         break;
       }
@@ -504,6 +558,34 @@ class MethodBuilder {
     }
     made_->code.push_back(made);
     made_->operator_of.push_back(name);
+    return ok_status();
+  }
+
+  /// Kernels read and write memory of the host.
+  Status check_on_host(std::span<Value* const> args, std::string_view name) const {
+    for (const Value* arg : args) {
+      if (arg->tag == Tag::kTensorList) PTERON_TRY(check_on_host(arg->items, name));
+      if (arg->tag != Tag::kTensor || arg->tensor.view.device.type == DeviceType::kCpu) continue;
+      return Status(Code::kInvalidFile, str_cat("instruction ", made_->code.size(), " (", name, ") gets a tensor on ", device_text(arg->tensor.view.device), ", and takes tensors of the host only"));
+    }
+    return ok_status();
+  }
+
+  Status make_device_copy(std::string_view kernel, Instruction& made) {
+    const auto refuse = [&](std::string_view what) { return Status(Code::kInvalidFile, str_cat("instruction ", made_->code.size(), " (", kernel, "): ", what)); };
+    if (made.args.size() < 2 || made.args.size() > 3 || made.args[0]->tag != Tag::kTensor || made.args.back()->tag != Tag::kTensor || made.args[1] != made.args.back()) {
+      return refuse("expected a tensor and where it goes");
+    }
+    const Tensor &from = made.args[0]->tensor, &to = made.args.back()->tensor;
+    const auto& role = roles_[static_cast<size_t>(made.args.back() - made_->values.data())];
+    if (to.read_only || role.view_target || role.move_target) return refuse("its result is a constant, an input or a view");
+    if (from.dtype() != to.dtype() || from.rank() != to.rank()) return refuse("tensors of different dtypes or ranks");
+    const Device device = to.view.device.type != DeviceType::kCpu ? to.view.device : from.view.device;
+    const bool both = to.view.device.type != DeviceType::kCpu && from.view.device.type != DeviceType::kCpu;
+    if (both && !(to.view.device == from.view.device)) return refuse(str_cat("a copy from ", device_text(from.view.device), " to ", device_text(to.view.device)));
+    made.kind = Instruction::Kind::kDeviceCopy;
+    made.copy = &made_->copies.emplace_back();
+    made.copy->allocator = state_.allocator(device.type);
     return ok_status();
   }
 
@@ -571,6 +653,7 @@ class MethodBuilder {
       const std::string_view id = text_of(delegate.id());
       const auto found = std::ranges::find_if(state_.options.delegates, [&](const DelegateBackend* backend) { return backend->id() == id; });
       made_->delegates.emplace_back();
+      takes_devices_.push_back(found != state_.options.delegates.end() && (*found)->device_allocator() != nullptr);
       if (found == state_.options.delegates.end()) {
         add_missing(str_cat("delegate \"", id, "\""));
         continue;
@@ -649,11 +732,19 @@ class MethodBuilder {
   std::vector<Role> roles_;
   std::vector<Missing> missing_;
   std::vector<std::span<std::byte>> old_;  // shared arenas that were there before
+  std::vector<bool> takes_devices_;        // for each delegate, whether its backend does
   size_t bool_count_ = 0;
   size_t scratch_bytes_ = 0;
 };
 
 }  // namespace
+
+Status write_initial(const InitialState& initial) {
+  if (initial.bytes.empty()) return ok_status();
+  if (initial.allocator != nullptr) return initial.allocator->copy_from_host(initial.index, initial.target, initial.bytes.data(), initial.bytes.size());
+  std::memcpy(initial.target, initial.bytes.data(), initial.bytes.size());
+  return ok_status();
+}
 
 Result<std::unique_ptr<MethodState>> build_method(std::shared_ptr<Program> program, uint32_t index, std::shared_ptr<SharedArenas> shared) {
   const std::string name(text_of(program->state().view.plan(index).name()));

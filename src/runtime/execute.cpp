@@ -37,7 +37,7 @@ Status add_place(const MethodState& method, size_t at, Status status) {
   std::string place = str_cat("method ", method.info.name, ": instruction ", at);
   const int32_t name = method.operator_of[at];
   if (name >= 0) {
-    const bool kernel = instruction.kind == Instruction::Kind::kKernel || instruction.kind == Instruction::Kind::kUserOp;
+    const bool kernel = instruction.kind != Instruction::Kind::kDelegate;
     str_append(place, " (", (kernel ? method.info.operators : method.info.delegates)[static_cast<size_t>(name)], ")");
   }
   return std::move(status).with_context(place);
@@ -73,6 +73,12 @@ Status run_instructions(MethodState& method) {
       }
       case Instruction::Kind::kDelegate: {
         Status status = instruction.delegate->execute(instruction.args);
+        if (status.ok() && observer != nullptr) [[unlikely]] status = observer->after(at);
+        if (!status.ok()) [[unlikely]] return add_place(method, at, std::move(status));
+        break;
+      }
+      case Instruction::Kind::kDeviceCopy: {
+        Status status = run_device_copy(*instruction.copy, instruction.args[0]->tensor, instruction.args.back()->tensor);
         if (status.ok() && observer != nullptr) [[unlikely]] status = observer->after(at);
         if (!status.ok()) [[unlikely]] return add_place(method, at, std::move(status));
         break;

@@ -119,6 +119,30 @@ Status check_index(const runtime::MethodState& state, size_t index, size_t count
   return Status(Code::kInvalidInput, str_cat("method ", state.info.name, ": ", what, " ", index, " is asked for, there are ", count));
 }
 
+bool same_device(Device a, Device b) { return a.type == b.type && (a.index == b.index || a.index < 0 || b.index < 0); }
+
+/// Sets an input of a device: in place from a tensor of that device if it is not planned, else a copy.
+Status bind_on_device(InputSlot& slot, const TensorView& tensor, Tensor& target, uint64_t bound_bytes) {
+  const Device device = target.view.device;
+  if (tensor.device.type != DeviceType::kCpu) {
+    if (!same_device(tensor.device, device)) return Status(Code::kInvalidInput, str_cat("expected memory of ", runtime::device_text(device), ", found ", runtime::device_text(tensor.device)));
+    if (!same_strides(tensor, target.view)) return Status(Code::kInvalidInput, "a tensor of a device must be dense, in the program's memory format");
+    if (slot.planned) return slot.copy.allocator->copy_on_device(device.index, target.view.data, tensor.data, tensor.size_bytes());
+    target.view.data = tensor.data;
+    return ok_status();
+  }
+  if (!slot.planned) {
+    if (slot.on_device.size() < bound_bytes) {
+      PTERON_ASSIGN(slot.on_device, runtime::DeviceBlock::create_zeroed(*slot.copy.allocator, device.index, bound_bytes, kBoundAlignment));
+    }
+    target.view.data = slot.on_device.span().data();
+    target.capacity_bytes = bound_bytes;
+  }
+  Tensor from;
+  from.view = tensor;
+  return runtime::run_device_copy(slot.copy, from, target);
+}
+
 /// Binds a tensor to an unplanned input: in place if it can be used as it is, else as a copy that the slot owns.
 Status bind_unplanned(InputSlot& slot, const TensorView& tensor, Tensor& target) {
   target.capacity_bytes = tensor.size_bytes();
@@ -222,11 +246,19 @@ Status set_tensor(runtime::MethodState& state, size_t index, const TensorView& t
   if (!matches(info, tensor)) [[unlikely]] {
     return bad_input(state, index, str_cat("expected ", info.type_text(), ", found ", tensor_text(tensor)));
   }
-  if (tensor.device.type != DeviceType::kCpu) return bad_input(state, index, "expected memory of the CPU");
+  const bool on_host = slot.value->tensor.view.device.type == DeviceType::kCpu;
+  if (on_host && tensor.device.type != DeviceType::kCpu) return bad_input(state, index, "expected memory of the CPU");
   if (has_negative_stride(tensor)) [[unlikely]] return bad_input(state, index, str_cat("expected strides of 0 and more, found ", shape_text(tensor.strides())));
   if (tensor.data == nullptr && tensor.numel() != 0) return bad_input(state, index, "the tensor has no data");
   Tensor& target = slot.value->tensor;
-  if (slot.planned) {
+  if (!on_host) {
+    if (!slot.planned) target.capacity_bytes = UINT64_MAX;
+    PTERON_TRY(runtime::resize(target, tensor.sizes()));
+    if (tensor.numel() != 0) {
+      Status bound = bind_on_device(slot, tensor, target, info.bound_bytes());
+      if (!bound.ok()) return std::move(bound).with_context(str_cat("method ", state.info.name, ": ", input_label(state, index)));
+    }
+  } else if (slot.planned) {
     PTERON_TRY(runtime::resize(target, tensor.sizes()));
     if (tensor.numel() != 0) PTERON_TRY(copy_in(tensor, target.view));
   } else {
@@ -279,6 +311,19 @@ void restore_values(runtime::MethodState& state) {
   }
 }
 
+/// Memory of its own for an output of a device.
+Status place_on_device(runtime::MethodState& state, OutputSlot& slot, Tensor& tensor) {
+  if (slot.on_device.size() < slot.bound_bytes) {
+    DeviceAllocator& allocator = *state.program->state().allocator(tensor.view.device.type);
+    auto made = runtime::DeviceBlock::create_zeroed(allocator, tensor.view.device.index, slot.bound_bytes, kBoundAlignment);
+    const auto index = static_cast<size_t>(&slot - state.outputs.data());
+    if (!made.ok()) return std::move(made).status().with_context(str_cat("method ", state.info.name, ": output ", index, " (", state.info.outputs[index].name, ")"));
+    slot.on_device = std::move(made).value();
+  }
+  tensor.view.data = slot.on_device.span().data();
+  return ok_status();
+}
+
 /// Gives outputs that kernels write directly their memory: the caller's, or one of their own.
 Status place_outputs(runtime::MethodState& state) {
   for (OutputSlot& slot : state.outputs) {
@@ -287,6 +332,10 @@ Status place_outputs(runtime::MethodState& state) {
     tensor.capacity_bytes = slot.bound_bytes;
     if (slot.caller_data != nullptr && is_element_aligned(slot.caller_data, tensor.dtype())) {
       tensor.view.data = slot.caller_data;
+      continue;
+    }
+    if (tensor.view.device.type != DeviceType::kCpu) {
+      PTERON_TRY(place_on_device(state, slot, tensor));
       continue;
     }
     if (slot.own.size() < slot.bound_bytes) {
@@ -313,7 +362,13 @@ Status deliver_outputs(runtime::MethodState& state) {
     slot.delivered.data = slot.caller_data;
     const Sizes strides = strides_of_dim_order(tensor.sizes(), {slot.initial.dim_order.data(), slot.delivered.rank});
     std::ranges::copy(strides, slot.delivered.stride_array.begin());
-    if (tensor.numel() != 0) copy_strided(tensor.view, slot.delivered);
+    if (tensor.numel() == 0) continue;
+    if (tensor.view.device.type == DeviceType::kCpu) {
+      copy_strided(tensor.view, slot.delivered);
+      continue;
+    }
+    DeviceAllocator& allocator = *state.program->state().allocator(tensor.view.device.type);
+    PTERON_TRY(allocator.copy_on_device(tensor.view.device.index, slot.delivered.data, tensor.view.data, tensor.view.size_bytes()));
   }
   return ok_status();
 }
@@ -373,6 +428,7 @@ Status Method::set_output_data_ptr(size_t index, void* data, size_t size_bytes) 
 }
 
 Status Method::execute() {
+  PTERON_TRY(Status(state_->reset_status));
   PTERON_TRY(check_inputs_set(*state_));
   PTERON_TRY(runtime::prepare_call(*state_));
   PTERON_TRY(place_outputs(*state_));
@@ -410,13 +466,33 @@ Result<TensorView> Method::input(size_t index) const {
   return slot.value->tensor.view;
 }
 
+Status Method::copy_to_host(const TensorView& from, void* to, size_t room_bytes) const {
+  const size_t bytes = from.size_bytes();
+  if (room_bytes < bytes) return Status(Code::kInvalidInput, str_cat("method ", state_->info.name, ": a copy of ", bytes, " bytes into ", room_bytes));
+  if (bytes == 0) return ok_status();
+  if (from.device.type == DeviceType::kCpu) {
+    std::memcpy(to, from.data, bytes);
+    return ok_status();
+  }
+  DeviceAllocator* const allocator = state_->program->state().allocator(from.device.type);
+  if (allocator == nullptr) return Status(Code::kInvalidInput, str_cat("method ", state_->info.name, ": a copy of a tensor of ", runtime::device_text(from.device), ", which the program has not"));
+  return allocator->copy_to_host(from.device.index, to, from.data, bytes);
+}
+
 void Method::reset() {
-  for (const std::span<std::byte> arena : state_->arenas) {
-    if (!arena.empty()) std::memset(arena.data(), 0, arena.size());
+  state_->reset_status = ok_status();
+  const auto note = [&](Status status) {
+    if (!status.ok()) state_->reset_status = std::move(status).with_context(str_cat("method ", state_->info.name, ": reset"));
+  };
+  for (const runtime::Arena& arena : state_->arenas) {
+    if (arena.bytes.empty()) continue;
+    if (arena.allocator == nullptr) {
+      std::memset(arena.bytes.data(), 0, arena.bytes.size());
+    } else {
+      note(arena.allocator->fill_zero(arena.index, arena.bytes.data(), arena.bytes.size()));
+    }
   }
-  for (const runtime::InitialState& initial : state_->initial_states) {
-    if (!initial.bytes.empty()) std::memcpy(initial.target, initial.bytes.data(), initial.bytes.size());
-  }
+  for (const runtime::InitialState& initial : state_->initial_states) note(runtime::write_initial(initial));
   for (InputSlot& slot : state_->inputs) {
     slot.set = slot.tag != Tag::kTensor && slot.tag != Tag::kInt && slot.tag != Tag::kDouble && slot.tag != Tag::kBool;
   }

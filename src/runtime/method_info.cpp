@@ -41,6 +41,7 @@ std::string ValueInfo::type_text() const {
     }
   }
   text.push_back(']');
+  if (device.type != DeviceType::kCpu) str_append(text, " on ", runtime::device_text(device));
   return text;
 }
 
@@ -101,6 +102,7 @@ ValueInfo describe_value(const wire::pte::EValue& value) {
   info.dtype = static_cast<DType>(tensor.scalar_type());
   info.dynamic = tensor.shape_dynamism() != wire::pte::TensorShapeDynamism::STATIC;
   info.planned = tensor.allocation_info() != nullptr;
+  if (const auto* extra = tensor.extra_tensor_info()) info.device = {static_cast<DeviceType>(extra->device_type()), extra->device_index()};
   for (const int32_t size : items_of(tensor.sizes())) info.dims.push_back({info.dynamic ? 0 : size, size, ""});
   const std::span<const uint8_t> order = items_of(tensor.dim_order());
   info.dim_order.assign(order.begin(), order.end());
@@ -166,6 +168,11 @@ Result<MethodInfo> describe_method(const ProgramState& program, uint32_t index) 
     }
   }
   for (uint32_t id = 1; id < program.view.arena_count(index); ++id) info.arena_bytes.push_back(program.view.arena_bytes(index, id));
+  info.arena_devices.resize(info.arena_bytes.size());
+  for (uint32_t i = 0; i < count_of(plan.non_const_buffer_device()); ++i) {
+    const wire::pte::NonConstBufferDevice& entry = *plan.non_const_buffer_device()->Get(i);
+    if (entry.buffer_idx() > 0) info.arena_devices[static_cast<size_t>(entry.buffer_idx()) - 1] = {static_cast<DeviceType>(entry.device_type()), entry.device_index()};
+  }
   info.value_count = count_of(plan.values());
   for (uint32_t i = 0; i < count_of(plan.chains()); ++i) info.instruction_count += count_of(plan.chains()->Get(i)->instructions());
   return info;

@@ -8,6 +8,7 @@
 
 #include "base/checked_math.h"
 #include "base/str_cat.h"
+#include "runtime/device_memory.h"
 #include "tensor/dim_math.h"
 #include "tensor/dtype.h"
 
@@ -295,6 +296,12 @@ Status bind_view(const Tensor& self, std::span<const int64_t> sizes, std::span<c
   return ok_status();
 }
 
+/// pteron::device_copy.out of tensors of the host; those of a device are copied by the runtime itself (runtime/device_memory.h).
+Status host_copy(KernelContext&, const Tensor& self, Tensor& out) {
+  DeviceCopy none;
+  return run_device_copy(none, self, out);
+}
+
 /// pteron::view_strided.out: torch.as_strided relative to the start of `self`.
 Status view_strided(KernelContext&, const Tensor& self, IntList size, IntList stride, int64_t storage_offset, Value& out) {
   if (out.tag != Tag::kTensor) return bad_argument(4);
@@ -381,6 +388,7 @@ constexpr Kernel kRows[] = {
     {"pteron::bitwise_xor.Scalar", PTERON_KERNEL(bitwise<Bits::kXor>)},
     {"pteron::cos.Scalar", PTERON_KERNEL(float_function<std::cos>)},
     {"pteron::cosh.Scalar", PTERON_KERNEL(float_function<std::cosh>)},
+    {"pteron::device_copy.out", PTERON_KERNEL(host_copy)},
     {"pteron::exp.Scalar", PTERON_KERNEL(float_function<std::exp>)},
     {"pteron::log.Scalar", PTERON_KERNEL(float_function<std::log>)},
     {"pteron::log2.Scalar", PTERON_KERNEL(float_function<std::log2>)},
@@ -405,6 +413,7 @@ const KernelTable& prim_kernels() {
 }
 
 PrimEffect prim_effect(std::string_view name) {
+  if (is_device_copy(name)) return PrimEffect::kNone;
   if (name == "executorch_prim::et_copy_index.tensor") return PrimEffect::kNone;
   if (name == "executorch_prim::et_view.default" || name == "pteron::view_strided.out") return PrimEffect::kView;
   return PrimEffect::kScalar;

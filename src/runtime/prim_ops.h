@@ -6,12 +6,12 @@
 
 namespace pteron::runtime {
 
-/// The 28 primitive operators of the public runtime, and pteron::view_strided.out.
+/// The 28 primitive operators of the public runtime, pteron::view_strided.out, and pteron::device_copy.out.
 const KernelTable& prim_kernels();
 
 /// How an instruction with one of these kernels changes its last argument.
 enum class PrimEffect : uint8_t {
-  kNone,    ///< writes bytes (et_copy_index)
+  kNone,    ///< writes bytes (et_copy_index, copies)
   kScalar,  ///< sets a number
   kView,    ///< points a tensor at another one's bytes
 };

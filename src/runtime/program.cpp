@@ -55,6 +55,18 @@ Result<std::unique_ptr<Method>> Program::load_method(std::string_view name, Meth
 std::optional<std::span<const std::byte>> Program::named_data(std::string_view key) const { return state_->data.find(key); }
 
 namespace runtime {
+
+DeviceAllocator* ProgramState::allocator(DeviceType type) const {
+  for (DeviceAllocator* own : options.device_allocators) {
+    if (own->type() == type) return own;
+  }
+  for (const DelegateBackend* backend : options.delegates) {
+    DeviceAllocator* const own = backend->device_allocator();
+    if (own != nullptr && own->type() == type) return own;
+  }
+  return nullptr;
+}
+
 namespace {
 
 /// A program without facts of ours runs by the rules of the public format.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <span>
@@ -17,6 +18,7 @@
 #include "pteron/program.h"
 #include "runtime/constraints.h"
 #include "runtime/data_map.h"
+#include "runtime/device_memory.h"
 #include "runtime/kernel.h"
 #include "runtime/payload_memory.h"
 #include "runtime/random.h"
@@ -39,18 +41,21 @@ struct ProgramState {
   StateCache own_states;
   PayloadMemory* memory = nullptr;         ///< of a payload whose tensors do not lie in the host's memory; null otherwise
 
+  /// Memory of devices of that type; null: nobody has any.
+  DeviceAllocator* allocator(DeviceType type) const;
   StateCache* states() { return options.states != nullptr ? options.states : &own_states; }
   std::vector<std::string> method_names;
 };
 
 /// One step of a method, with everything found beforehand.
 struct Instruction {
-  enum class Kind : uint8_t { kKernel, kUserOp, kDelegate, kMove, kJumpFalse, kFree } kind = Kind::kFree;
+  enum class Kind : uint8_t { kKernel, kUserOp, kDelegate, kDeviceCopy, kMove, kJumpFalse, kFree } kind = Kind::kFree;
   uint32_t target = 0;                ///< kJumpFalse: index in MethodState::code
   KernelFn fn = nullptr;              ///< kKernel
   const KernelState* state = nullptr; ///< kKernel: owned by MethodState::kernel_states
   Delegate* delegate = nullptr;       ///< kDelegate
   const UserOp* user_op = nullptr;    ///< kUserOp
+  DeviceCopy* copy = nullptr;         ///< kDeviceCopy: of args[0] to args.back()
   std::span<Value* const> args;       ///< kMove: from, to; kJumpFalse: condition
 };
 
@@ -67,6 +72,8 @@ struct InputSlot {
   int64_t integer = 0;                ///< the file's value
   double floating = 0;
   Buffer converted;                   ///< unplanned: copy of tensors that cannot be used in place
+  DeviceBlock on_device = {};         ///< the same of an input of a device
+  DeviceCopy copy = {};               ///< of an input of a device: the way there
 };
 
 /// An output: where it comes from and where the caller wants it.
@@ -77,6 +84,7 @@ struct OutputSlot {
   bool direct = false;                ///< kernels write to memory that is this output's alone: the caller's buffer can be put there
   uint64_t bound_bytes = 0;
   Buffer own;                         ///< direct, without a buffer of the caller
+  DeviceBlock on_device = {};         ///< the same of an output of a device
   void* caller_data = nullptr;
   TensorView delivered;               ///< the last call's result at caller_data
   bool is_delivered = false;
@@ -98,6 +106,8 @@ struct SavedScalar {
 struct InitialState {
   std::byte* target = nullptr;
   std::span<const std::byte> bytes;
+  DeviceAllocator* allocator = nullptr;  ///< of the target; null: the host's
+  int8_t index = 0;
 };
 
 /// Sees what a method computes (pteron compare --bisect).
@@ -111,6 +121,7 @@ class CallObserver {
 /// Memory that methods of one session share, by the name that pteron.meta gives the arena.
 struct SharedArenas {
   std::map<std::string, Buffer, std::less<>> buffers;
+  std::map<std::string, DeviceBlock, std::less<>> on_devices;
 };
 
 /// A loaded method.
@@ -123,7 +134,10 @@ struct MethodState {
   std::unique_ptr<bool[]> bools;
   std::unique_ptr<Value> none;        ///< what -1 in an optional list points to
   std::vector<Buffer> memory;         ///< arenas, then memory of unplanned values and aligned copies of constants
-  std::vector<std::span<std::byte>> arenas;  ///< planned memory by memory_id - 1: parts of `memory` or of `shared`
+  std::vector<Arena> arenas;          ///< planned memory by memory_id - 1: parts of `memory`, `device_memory` or `shared`
+  std::vector<DeviceBlock> device_memory;    ///< as `memory`
+  std::deque<DeviceCopy> copies;             ///< of the copy instructions
+  Status reset_status;                       ///< of the last reset(): a device that failed
   std::shared_ptr<SharedArenas> shared;      ///< kept alive by every method of the session
   std::vector<Instruction> code;
   std::vector<int32_t> operator_of;   ///< per instruction: index in info.operators or info.delegates, -1
@@ -163,6 +177,9 @@ Result<std::unique_ptr<MethodState>> build_method(std::shared_ptr<Program> progr
 /// What a call does before its instructions: checks the sizes of the inputs against each other, and lets values that the last call rebound start anew.
 /// Errors: kInvalidInput (sizes that do not fit).
 Status prepare_call(MethodState& method);
+
+/// Puts the initial bytes where they belong. Errors: the device's.
+Status write_initial(const InitialState& initial);
 
 /// Runs the instructions. Inputs must be in place.
 /// Errors: the kernels', with method, instruction and operator; kInternal (instruction budget).

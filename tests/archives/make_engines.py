@@ -60,8 +60,10 @@ def define(shapes_of):
     """The operators' sizes: shapes_of(inputs, output names) gives the results."""
     arguments = ", ".join(("Tensor " if slot == "serialized_engine" else "str ") + slot for slot in SLOTS)
     PLACEHOLDER.define(f"no_op_placeholder_for_execute_engine(Tensor[] inputs, {arguments}) -> Tensor[]")
-    torch.library.register_fake("tensorrt::no_op_placeholder_for_execute_engine", lambda inputs, *slots: shapes_of(inputs, slots[5]), lib=PLACEHOLDER)
+    torch.library.register_fake("tensorrt::no_op_placeholder_for_execute_engine", lambda inputs, *slots: shapes_of(inputs, given(slots)), lib=PLACEHOLDER)
 
+
+def define_class(shapes_of):
     @torch._library.register_fake_class("tensorrt::Engine")
     class FakeEngine:
         def __init__(self, slots):
@@ -74,6 +76,12 @@ def define(shapes_of):
     torch.library.register_fake("tensorrt::execute_engine", lambda inputs, engine: shapes_of(inputs, engine.wrapped_obj.slots[5] if hasattr(engine, "wrapped_obj") else engine.slots[5]), lib=PLACEHOLDER)
     from torch._higher_order_ops.effects import _register_effectful_op
     _register_effectful_op(torch.ops.tensorrt.execute_engine.default, None)
+
+
+def given(slots):
+    """Names of the outputs that a node has: an engine named "elided" leaves out those that are written in place."""
+    aliased = [alias.split("@")[0] for alias in slots[12].split("%")] if slots[1] == "elided" else []
+    return "%".join(name for name in slots[5].split("%") if name not in aliased)
 
 
 def shapes_of(inputs, names):
@@ -134,6 +142,14 @@ class OldCache(Cache):
         return y + old, z, changed, mine + 1
 
 
+class Elided(Buffer):
+    """An input that the engine writes where it lies, without a result for it: what comes behind reads the new value."""
+
+    def forward(self, x, mine):
+        doubled = mine * 2
+        return self.call([x, doubled])[0], doubled + 0, self.call([x, mine])[0]
+
+
 class Two(nn.Module):
     """Two engines for two devices that do not wait for each other."""
 
@@ -154,6 +170,7 @@ def main():
     HERE.mkdir(exist_ok=True)
     load_extension()
     define(shapes_of)
+    define_class(shapes_of)
     x, y = torch.arange(4.0), torch.ones(4)
     pair = b"in x f32 4\nin y f32 4\nout p_0 add x y\nout q_1 sub x y\n"
     save("object", Object(record(pair, ["x", "y"], ["p_0", "q_1"])), x, y)
@@ -162,6 +179,7 @@ def main():
     cache = b"in x f32 4\nin cache f32 4\nout p_0 add x cache\nout n_1 add cache x\nalias n_1 cache\n"
     save("cache", Cache(record(cache, ["x", "cache"], ["p_0", "n_1"], aliases=[("n_1", "cache", "kv_cache_update")]), cache), x)
     save("old_cache", OldCache(record(cache, ["x", "cache"], ["p_0", "n_1"], aliases=[("n_1", "cache", "kv_cache_update")]), cache), x, y)
+    save("elided", Elided(record(cache, ["x", "cache"], ["p_0", "n_1"], aliases=[("n_1", "cache", "user")], name="elided"), cache), x, y)
     one = [b"in x f32 -1 4\nprofile 1,4 8,4\nout p_0 scale x %d\n" % k for k in (2, 3)]
     two = [Buffer(record(engine, ["x"], ["p_0"], device=device, name=f"engine_{device}"), engine) for device, engine in enumerate(one)]
     save("two", Two(*two), torch.ones(3, 4), dynamic_shapes=({0: torch.export.Dim("batch", min=1, max=8)},))

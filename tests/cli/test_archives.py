@@ -60,4 +60,4 @@ def test_devices_are_kept_and_never_touched(pteron, tmp_path):
         assert done.returncode == 0, done.stderr
     run = [pteron("inspect", file, "--json") for file in files]
     assert [r.returncode for r in run] == [0, 0]
-    assert "cuda" not in run[1].stdout
+    assert "cuda" not in run[1].stdout and json.loads(run[1].stdout)["methods"][0]["arena_devices"] == ["cpu"]

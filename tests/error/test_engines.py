@@ -44,6 +44,13 @@ def drop_input(model):
     engine_of(model)["inputs"][0]["arg"]["as_tensors"].pop()
 
 
+def elide_update(model):
+    """The cache's new value is no result any more, and is copied nowhere."""
+    nodes = graph_of(model)["nodes"]
+    engine_of(model)["outputs"][0]["as_tensors"].pop()
+    nodes[:] = [node for node in nodes if "copy_" not in node["target"]]
+
+
 def drop_slot(model):
     engine_of(model)["inputs"].pop()
 
@@ -73,6 +80,8 @@ ROWS = [
     ("an empty name", "buffer", slot(4, "x%"), 3, "a binding has no name"),
     ("output names", "buffer", slot(5, "p_0%q_1"), 3, "has outputs [p_0,q_1], the node gives 1"),
     ("no output", "buffer", slot(5, ""), 3, "has outputs [], the node gives 1"),
+    ("a missing result that is no update", "elided", slot(12, ""), 3, "has outputs [p_0,n_1], the node gives 1"),
+    ("another result less", "cache", lambda model: (elide_update(model), slot(12, "")(model)), 3, "has outputs [p_0,n_1], the node gives 1"),
     ("hardware compatible", "buffer", slot(6, "yes"), 3, "slot 6 is 'yes', expected 0 or 1"),
     ("output allocator", "buffer", slot(9, "1"), 4, "needs an output allocator"),
     ("several devices", "buffer", slot(11, "1"), 4, "runs on several devices at once"),
@@ -140,7 +149,7 @@ def test_an_engine_goes_with_its_last_user(pteron, tmp_path):
 def test_reports(pteron, tmp_path):
     out = tmp_path / "m.pte"
     done = pteron("compile", ENGINES / "cache.pt2", "-o", out)
-    assert "backend tensorrt runs 1 nodes in 1 group" in done.stderr + done.stdout
+    assert "backend tensorrt on cuda:0 runs 1 nodes in 1 group" in done.stderr + done.stdout
     shown = pteron("inspect", out).stdout
     assert "engine for cuda:0" in shown and "n_1 written in place of cache" in shown and "target_device = cuda:0" in shown
     assert pteron("compile", ENGINES / "cache.pt2", "-o", out, "--backend", "portable").returncode == 0  # an engine runs nowhere else
@@ -230,3 +239,13 @@ def test_specs_need_no_backend_option(pteron, tmp_path):
     done = pteron("compile", ENGINES / "two.pt2", "-o", tmp_path / "n.pte", "--spec", "tensorrt:budget=1")
     assert done.returncode == 2 and "there are: data_name, weight_streaming_budget, target_device" in done.stderr, done.stderr
     assert not (tmp_path / "n.pte").exists()
+
+
+def test_an_update_that_is_no_result_makes_the_buffer_state(pteron, tmp_path):
+    archive = edited(ENGINES / "cache.pt2", tmp_path / "m.pt2", elide_update)
+    for name, path in (("full", ENGINES / "cache.pt2"), ("elided", archive)):
+        done = pteron("compile", path, "-o", tmp_path / f"{name}.pte")
+        assert done.returncode == 0, done.stderr
+    described = {name: json.loads(pteron("inspect", tmp_path / f"{name}.pte", "--json").stdout)["methods"][0] for name in ("full", "elided")}
+    assert described["elided"]["states"] == described["full"]["states"] and described["elided"]["states"][0]["name"] == "cache"
+    assert described["elided"]["payloads"] == described["full"]["payloads"]

@@ -49,6 +49,9 @@ struct CompiledGroup {
   uint64_t memory_bytes = 0;          ///< planned memory that the payload has at run time beside the call's arguments
   uint64_t lower_bound_bytes = 0;     ///< largest sum of live buffers in it; 0 if the backend does not know
   std::vector<std::string> kernels;   ///< what runs inside, for reports; one entry a call
+  /// In whose memory the payload takes all tensors of a call, inputs and outputs. The host's: Pteron copies nothing, the payload does what it needs. A
+  /// device's: Pteron plans buffers there and puts copies where other nodes need the tensors; the runtime half must have a device_allocator().
+  Device io_device = {};
 };
 
 /// What compiling a group may use.
@@ -62,6 +65,8 @@ struct GroupContext {
 
 /// The compile spec that every backend with external_data() has: name of the data file for its data (format/data_name.h).
 inline constexpr std::string_view kDataNameSpec = "data_name";
+/// The compile spec of backends that compute on a device: "cuda:1". Which those are their spec_keys() say. It stays in the file.
+inline constexpr std::string_view kDeviceSpec = "target_device";
 
 /// Threads: const members may be called from several threads at once.
 class Backend {
@@ -78,6 +83,10 @@ class Backend {
   virtual bool external_data() const { return true; }
   /// Keys of the compile specs that it understands, beside kDataNameSpec.
   virtual std::span<const std::string_view> spec_keys() const { return {}; }
+  /// Whether everything that compiling needs is there; asked once before any archive is read. specs: those that the caller gave for this backend, of
+  /// all methods.
+  /// Errors: kUnavailable (what is missing), kInvalidInput (a spec).
+  virtual Status probe(std::span<const format::CompileSpec> /*specs*/) const { return ok_status(); }
   /// Asked for every node of a functional graph that no earlier backend took, except control flow, run-time checks and nodes with results
   /// that are no tensors.
   virtual Support supports(const ir::Graph& graph, const ir::Node& node) const = 0;
@@ -86,6 +95,8 @@ class Backend {
   /// the output that is `result`: the payload reads the old value there and leaves the new one (a mutable buffer is never copied).
   /// Errors: kUnsupported, kUnavailable (something that compiling needs is missing).
   virtual Result<CompiledGroup> compile(ir::Method& group, const GroupContext& context) const = 0;
+  /// Called for the backend that claims prebuilt engines, right after import: their nodes get the form that passes expect.
+  virtual Status prepare(ir::Method& /*method*/, const ir::Catalog& /*catalog*/) const { return ok_status(); }
   /// Takes the nodes that were compiled before, by another tool, before any backend is asked: each becomes a delegate node (emit::kDelegateOp);
   /// group i of the result belongs to the node whose index argument is first_index + i.
   /// Errors: kInvalidFile (a damaged or inconsistent one), kUnsupported, each with the node.

@@ -27,7 +27,10 @@ constexpr Option kCompileOptions[] = {
     {"constant", "", OptionKind::kList, "NAME=VALUE", "a method without inputs that gives back a number, true, false, text, or a list of ints (1,2,3)"},
     {"share-state", "", OptionKind::kList, "NAME", "a buffer that is the same memory in all methods that have it; else every method has its own, where the loader does not give all methods one memory (the official runtime may)"},
     {"kernels", "", OptionKind::kList, "LIBRARY", "a shared library with own operators (pteron/ops.h)"},
-    {"backend", "", OptionKind::kList, "NAME[,NAME]", "backends in order of preference, default cpu; 'portable', alone or last, is the portable kernels, which run what is left"},
+    {"backend", "", OptionKind::kList, "NAME[,NAME]", "backends in order of preference, default cpu; 'portable', alone or last, is the portable kernels, which run what is left; NAME:N computes on device N"},
+    {"device", "", OptionKind::kValue, "cuda:N", "the device of all delegates that compute on one; of one backend alone: --backend NAME:N (docs/devices.md)"},
+    {"device-inputs", "", OptionKind::kFlag, "", "inputs that delegates of a device read are tensors of that device: nothing is copied from the host"},
+    {"device-outputs", "", OptionKind::kFlag, "", "outputs that delegates of a device make stay there: nothing is copied to the host"},
     {"precision", "", OptionKind::kValue, "NAME", "float32 (default), or bf16: weights and operands of linear layers and dense convolutions in bfloat16, all else in float32"},
     {"allow-random", "", OptionKind::kFlag, "", "compile operators that draw random numbers; their numbers differ from PyTorch's (run --seed)"},
     {"strict", "", OptionKind::kFlag, "", "refuse a program of which some node stays outside the backends"},
@@ -249,6 +252,10 @@ void print_json(const compiler::CompileReport& report, const std::string& output
       json.field("name", share.backend);
       json.field("nodes", static_cast<uint64_t>(share.nodes));
       json.field("groups", static_cast<uint64_t>(share.groups));
+      json.key("devices");
+      json.begin_array();
+      for (const std::string& device : compiler::devices_of(part, share.backend)) json.string(device);
+      json.end_array();
       json.field("share_of_time", share_of(part.report, share.seconds));
       json.field("nodes_outside", static_cast<uint64_t>(part.report.nodes_outside));
       json.end_object();
@@ -306,8 +313,9 @@ std::string str_join(const std::vector<std::string>& names) {
 /// What each backend took, and why the rest stayed out.
 void print_partition(const compiler::MethodPartition& part) {
   for (const auto& share : part.report.shares) {
-    std::printf("method %s: backend %s runs %u nodes in %u %s, about %.1f %% of the time\n", part.method.c_str(), share.backend.c_str(), share.nodes, share.groups,
-                share.groups == 1 ? "group" : "groups", 100 * share_of(part.report, share.seconds));
+    const std::vector<std::string> devices = compiler::devices_of(part, share.backend);
+    std::printf("method %s: backend %s%s runs %u nodes in %u %s, about %.1f %% of the time\n", part.method.c_str(), share.backend.c_str(),
+                devices.empty() ? "" : str_cat(" on ", str_join(devices)).c_str(), share.nodes, share.groups, share.groups == 1 ? "group" : "groups", 100 * share_of(part.report, share.seconds));
     for (const auto& refusal : part.report.refusals) {
       if (refusal.backend != share.backend) continue;
       std::printf("  %s does not take %s (%u, first %s%s): %s\n", share.backend.c_str(), refusal.op.c_str(), refusal.count, refusal.first.c_str(),
@@ -374,6 +382,11 @@ Result<int> run_compile(const Arguments& a) {
     return usage_error("compile", "--backend: the official runtime has none of our backends; leave it out with --profile executorch");
   }
   if (backends.empty()) backends = facade::default_backends(options.profile);
+  facade::split_devices(backends, options.specs);
+  options.device = a.value("device");
+  if (a.has("device") && options.device.empty()) return usage_error("compile", "--device names no device; expected cuda:NUMBER");
+  options.device_inputs = a.flag("device-inputs");
+  options.device_outputs = a.flag("device-outputs");
   const uint64_t alignment = a.count("alignment", 64);
   if (const Status status = facade::check_alignment(alignment); !status.ok()) return usage_error("compile", str_cat("--", status.message()));
   options.stop_after = a.value("stop-after");
@@ -479,7 +492,7 @@ Result<int> run_compile(const Arguments& a) {
   if (a.flag("json")) {
     print_json(finished.report, output, files);
   } else if (!a.flag("quiet")) {
-    print_report(finished.report, output, files, options.profile == compiler::Profile::kExecutorch, options.external_weights.has_value() || !options.specs.empty());
+    print_report(finished.report, output, files, options.profile == compiler::Profile::kExecutorch, options.external_weights.has_value() || !a.list("spec").empty());
   }
   return 0;
 }

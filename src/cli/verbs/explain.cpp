@@ -93,7 +93,10 @@ Result<int> run_explain(const Arguments& a) {
   if (profile != "pteron" && profile != "executorch") return usage_error("explain", str_cat("--profile is pteron or executorch, found '", profile, "'"));
   const bool executorch = profile == "executorch";
   PTERON_ASSIGN(const Session session, Session::create());
-  auto chosen = session.backends(split_list(a.list("backend")));
+  std::vector<std::string> names = split_list(a.list("backend"));
+  std::vector<compiler::BackendSpec> devices;  // nothing is compiled for them here
+  facade::split_devices(names, devices);
+  auto chosen = session.backends(names);
   if (!chosen.ok()) return usage_error("explain", str_cat("--backend: ", chosen.status().message()));
   const std::vector<const backends::Backend*> backends = std::move(chosen).value();
   if (executorch && !backends.empty()) return usage_error("explain", "--backend: the official runtime has none of our backends; leave it out with --profile executorch");

@@ -36,6 +36,7 @@ void value_json(JsonWriter& json, const ValueInfo& value) {
   json.field("kind", value_kind_name(value.kind));
   if (value.kind == ValueKind::kTensor) {
     json.field("dtype", dtype_name(value.dtype));
+    if (value.device.type != DeviceType::kCpu) json.field("device", runtime::device_text(value.device));
     json.key("dims");
     json.begin_array();
     for (const DimInfo& dim : value.dims) {
@@ -76,6 +77,10 @@ void method_json(JsonWriter& json, const format::ProgramView& view, const Method
   json.begin_array();
   for (const uint64_t bytes : info.arena_bytes) json.integer(bytes);
   json.end_array();
+  json.key("arena_devices");
+  json.begin_array();
+  for (const Device device : info.arena_devices) json.string(runtime::device_text(device));
+  json.end_array();
   json.field("instructions", info.instruction_count);
   json.field("values", info.value_count);
   json.end_object();
@@ -86,7 +91,10 @@ void print_method(const format::ProgramView& view, const MethodInfo& info) {
   for (size_t i = 0; i < info.inputs.size(); ++i) std::printf("  input %zu  %s: %s\n", i, info.inputs[i].name.c_str(), info.inputs[i].type_text().c_str());
   for (size_t i = 0; i < info.outputs.size(); ++i) std::printf("  output %zu %s: %s\n", i, info.outputs[i].name.c_str(), info.outputs[i].type_text().c_str());
   for (const ValueInfo& state : info.mutable_buffers) std::printf("  state %s: %s\n", state.name.c_str(), state.type_text().c_str());
-  for (size_t i = 0; i < info.arena_bytes.size(); ++i) std::printf("  arena %zu: %llu bytes\n", i + 1, static_cast<unsigned long long>(info.arena_bytes[i]));
+  for (size_t i = 0; i < info.arena_bytes.size(); ++i) {
+    const bool on_host = info.arena_devices[i].type == DeviceType::kCpu;
+    std::printf("  arena %zu%s: %llu bytes\n", i + 1, on_host ? "" : str_cat(" on ", runtime::device_text(info.arena_devices[i])).c_str(), static_cast<unsigned long long>(info.arena_bytes[i]));
+  }
   std::printf("  operators: %s\n", str_list(info.operators).c_str());
   print_delegates(view, info.name);
 }

@@ -20,6 +20,11 @@ class NullBackend final : public backends::Backend {
   std::string_view name() const override { return take_ == Take::kNothing ? "null" : "null:all"; }
   std::string_view id() const override { return kBackendId; }
   bool external_data() const override { return take_ == Take::kEverything; }  // "null" has no data
+  // A device that only the file knows: the payload runs on the host. A backend that computes there sets CompiledGroup::io_device as well.
+  std::span<const std::string_view> spec_keys() const override {
+    static constexpr std::string_view kKeys[] = {backends::kDeviceSpec};
+    return take_ == Take::kEverything ? std::span<const std::string_view>(kKeys) : std::span<const std::string_view>();
+  }
 
   Support supports(const ir::Graph& graph, const ir::Node& node) const override {
     if (take_ == Take::kNothing) return Support::no("the null backend takes nothing");
@@ -39,6 +44,7 @@ class NullBackend final : public backends::Backend {
     PTERON_ASSIGN(CompiledGroup made, backends::program_group(group, context));
     made.id = kBackendId;
     made.specs.push_back({std::string(kVersionKey), {std::byte{kVersion}}});
+    made.specs.insert(made.specs.end(), context.specs.begin(), context.specs.end());
     return made;
   }
 

@@ -13,6 +13,7 @@
 #include "format/content_hash.h"
 #include "ir/builder.h"
 #include "ir/engine.h"
+#include "ir/foreign.h"
 #include "ir/text.h"
 #include "tensor/dtype.h"
 
@@ -65,7 +66,41 @@ Status check_counts(const EngineRecord& record, size_t inputs, size_t outputs) {
   if (in.size() != inputs) return inconsistent(str_cat("engine '", record.name, "' has inputs ", str_list(in), ", the node gives ", inputs));
   if (out.size() == outputs && outputs > 0) return ok_status();
   return inconsistent(str_cat("engine '", record.name, "' has outputs ", str_list(out), ", the node gives ", outputs,
-                              record.metadata.aliases.empty() ? "" : "; those that are written in place must be outputs of the export as well"));
+                              record.metadata.aliases.empty() ? "" : "; only all that are written in place may be left out"));
+}
+
+/// Gives a node a result for each output that is written in place and that it leaves out, and copies it to the input, as an export does that does not: what
+/// comes behind reads the new value, buffers become state. A node may leave out all of these or none; others are refused when they are claimed.
+void restore_elided(const EngineRecord& record, Graph& graph, size_t position, ir::OperatorTable& operators) {
+  const NodeId id = graph.order[position];
+  const std::vector<ValueId> inputs = ir::NodeView(graph, *graph[id].op, graph[id].args).values("inputs");
+  const std::vector<std::string> in = names_of(record, true), out = names_of(record, false);
+  const size_t elided = record.metadata.aliases.size();
+  if (elided == 0 || graph[id].outputs.empty() || graph[id].outputs.size() + elided != out.size() || in.size() != inputs.size()) return;
+  std::vector<ValueId> outputs;
+  std::vector<NodeId> copies;
+  size_t given = 0;
+  for (const std::string& name : out) {
+    const auto alias = std::ranges::find(record.metadata.aliases, name, &Alias::output);
+    const auto input = alias == record.metadata.aliases.end() ? in.end() : std::ranges::find(in, alias->input);
+    if (input == in.end()) {
+      if (given == graph[id].outputs.size()) return;
+      outputs.push_back(graph[id].outputs[given++]);
+      continue;
+    }
+    const ValueId old = inputs[static_cast<size_t>(input - in.begin())];
+    outputs.push_back(graph.add_tensor(graph[old].type, name));
+    graph[outputs.back()].producer = id;
+    Node copy;
+    copy.op = operators.find("aten::copy_");
+    copy.name = str_cat("copy_", name);
+    copy.source = graph[id].source;
+    copy.args = {Arg(old), Arg(outputs.back()), Arg(graph.program->exprs.boolean(false))};
+    copy.outputs = {graph.add_tensor(graph[old].type, copy.name)};
+    copies.push_back(graph.add_node(std::move(copy)));
+  }
+  graph[id].outputs = std::move(outputs);
+  graph.order.insert(graph.order.begin() + static_cast<std::ptrdiff_t>(position) + 1, copies.begin(), copies.end());
 }
 
 /// Pairs (input, output) of the outputs that are an input's memory.
@@ -196,6 +231,18 @@ class TensorRtBackend final : public backends::Backend {
 
   Support supports(const Graph&, const Node&) const override { return Support::no("no prebuilt engine"); }
   Result<CompiledGroup> compile(ir::Method&, const GroupContext&) const override { return Status(Code::kInternal, "the TensorRT backend builds no engines"); }
+
+  Status prepare(ir::Method& method, const ir::Catalog& catalog) const override {
+    Graph& graph = method.graph;
+    ir::OperatorTable operators(catalog, *graph.program);
+    for (size_t position = 0; position < graph.order.size(); ++position) {
+      const Node& node = graph[graph.order[position]];
+      if (node.op->name != ir::kEngineOp) continue;
+      const auto record = record_of(node);
+      if (record.ok()) restore_elided(*record, graph, position, operators);  // a wrong one is refused with its node later
+    }
+    return ok_status();
+  }
 
   Result<std::vector<CompiledGroup>> claim(ir::Method& method, uint32_t first_index, const GroupContext& context) const override {
     Graph& graph = method.graph;
