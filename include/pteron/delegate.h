@@ -47,6 +47,9 @@ struct DelegateLoad {
   const NamedData& named_data;
   ThreadPool& pool;
   LogSink* log = nullptr;                           ///< may be null
+  /// Work may still run on the device when Delegate::execute() returns: all that uses the method's tensors there is this backend and its allocator. Else it
+  /// must be over by then.
+  bool may_queue = false;
 };
 
 /// What a delegate holds beside its payload, named data and arguments.

@@ -12,7 +12,8 @@ namespace pteron {
 
 /// Memory of the devices of one type. Addresses that it gives are never read or written by the runtime itself.
 /// index: of a device; -1 means the current one, as the file says it.
-/// Threads: all members may be called from several threads at once. Copies are in order with the work that delegates have given to the device.
+/// Threads: all members may be called from several threads at once. Copies are in order with the work that delegates of the same backend have given to the
+/// device (DelegateLoad::may_queue).
 class DeviceAllocator {
  public:
   virtual ~DeviceAllocator() = default;

@@ -10,6 +10,7 @@
 #include "cli/inspect_page.h"
 #include "format/meta.h"
 #include "format/program.h"
+#include "runtime/device_memory.h"
 #include "tensor/dtype.h"
 
 namespace pteron::cli {
@@ -64,6 +65,10 @@ class MethodPage {
     json.key("arenas");
     json.begin_array();
     for (const format::ArenaSpec& arena : plan_.arenas) json.integer(arena.size_bytes);
+    json.end_array();
+    json.key("arena_devices");
+    json.begin_array();
+    for (const format::ArenaSpec& arena : plan_.arenas) json.string(runtime::device_text(arena.device));
     json.end_array();
     write_buffers(json);
     json.end_object();

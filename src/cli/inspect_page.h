@@ -118,6 +118,7 @@ function drawMemory() {
   const y = n => top + n / Math.max(1, total) * (h - top - 6), x = n => 8 + n / steps * (w - 16);
   method.arenas.forEach((size, arena) => {
     make(svg, "rect", { x: x(0), y: y(base), width: x(steps) - x(0), height: Math.max(0, y(base + size) - y(base)), fill: "#f0f3f7", stroke: "#b4bfcc" });
+    if (method.arena_devices[arena] !== "cpu") make(svg, "text", { x: x(steps) - 70, y: y(base) + 12 }, method.arena_devices[arena]);
     for (const b of method.buffers.filter(b => b.arena === arena)) {
       const bar = make(svg, "rect", { x: x(b.first), y: y(base + b.offset), width: Math.max(1, x(b.last + 1) - x(b.first) - 1), height: Math.max(1, y(base + b.offset + b.bytes) - y(base + b.offset) - .5),
                                      fill: color("v" + b.value), stroke: "#93a1b3", "stroke-width": .6 });

@@ -152,6 +152,16 @@ class DevicePlacer {
   Status status_;
 };
 
+/// Groups that take tensors of their device as well as the host's.
+void choose_devices(const CompileOptions& options, EdgeProgram& edge) {
+  for (EdgeProgram::Group& group : edge.groups) {
+    const Device device = group.compiled.possible_device;
+    if (device == Device()) continue;
+    const bool is_used = std::ranges::any_of(edge.groups, [&](const EdgeProgram::Group& other) { return other.compiled.io_device == device; });
+    if (is_used || options.device_inputs || options.device_outputs) group.compiled.io_device = device;
+  }
+}
+
 /// The one place of all states that methods share: they lie in one arena.
 Device shared_place(const CompileOptions& options, EdgeProgram& edge) {
   Residence all;
@@ -227,6 +237,7 @@ Status check_devices(const CompileOptions& options, const EdgeProgram& edge) {
 }
 
 Status place_on_devices(const CompileOptions& options, EdgeProgram& edge) {
+  choose_devices(options, edge);
   const Device shared = shared_place(options, edge);
   for (const auto& method : edge.program.methods) {
     DevicePlacer placer(options, edge, method->graph);

@@ -90,6 +90,14 @@ format::PortKind literal_kind(const ir::Arg& literal) {
   return std::holds_alternative<std::string>(literal) ? format::PortKind::kString : format::PortKind::kNone;
 }
 
+/// A copy from a device has the name of what it copies.
+std::string name_of_output(const ir::Graph& graph, ir::ValueId id) {
+  const ir::NodeId maker = graph[id].producer;
+  const bool is_copy = maker.valid() && graph[maker].op->name == "et_copy::_d2h_copy";
+  const auto* from = is_copy ? std::get_if<ir::ValueId>(&graph[maker].args[0]) : nullptr;
+  return graph[from == nullptr ? id : *from].name;
+}
+
 }  // namespace
 
 format::MethodMeta MethodEmitter::describe() {
@@ -133,7 +141,7 @@ format::MethodMeta MethodEmitter::describe() {
     format::PortMeta port;
     port.name = str_cat("output_", i);
     if (const auto* id = std::get_if<ir::ValueId>(&graph.outputs[i]); id != nullptr && id->valid()) {
-      port.name = graph[*id].name;
+      port.name = name_of_output(graph, *id);
       if (graph[*id].kind == ir::ValueKind::kTensor) {
         tensor_port(port, graph[*id].type, plan_.outputs[i]);
       } else {

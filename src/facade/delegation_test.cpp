@@ -166,8 +166,10 @@ TEST_F(Delegation, CopiesStandWhereTheHostNeedsATensor) {
     expect_near(run(*m, x, kResidual), expected(archive("residual"), {{x, kResidual}}));
     EXPECT_EQ(device.from_host, 2);  // x once for both groups, and the product
     EXPECT_EQ(device.to_host, 2);    // what the product reads, and the output
+    EXPECT_EQ(m->info().outputs[0].name.find("_on_host"), std::string::npos) << m->info().outputs[0].name;
     EXPECT_EQ(device.on_device, 0);
     EXPECT_EQ(m->info().arena_devices, (std::vector<Device>{{}, {DeviceType::kCuda, 0}}));
+    EXPECT_EQ(runtimes[0]->may_queue, (std::vector<bool>{true, true}));  // nobody else is on the device
     EXPECT_EQ(runtimes[0]->unaligned, 0);
     for (const size_t alignment : device.alignments) EXPECT_EQ(alignment % 256, 0u);
   }
@@ -191,6 +193,20 @@ TEST_F(Delegation, NothingIsCopiedBetweenDelegatesOfOneDevice) {
   expect_near(run(*m, x, kResidual), expected(archive("residual"), {{x, kResidual}}));
   EXPECT_EQ(std::pair(device.from_host, device.to_host), std::pair(1, 1));  // the input, the output
   EXPECT_EQ(device.on_device, 0);
+  for (const auto& runtime : runtimes) EXPECT_TRUE(std::ranges::count(runtime->may_queue, true) == 0);  // each is read by the other
+  runtimes[1] = std::make_unique<FakeRuntime>("two", &device);
+  LoadOptions load;
+  load.delegates = {runtimes[0].get(), runtimes[1].get()};
+  FakeDevice other;  // somebody else's memory
+  load.device_allocators = {&other};
+  const auto again = Program::load(file, load);
+  ASSERT_TRUE(again.ok());
+  {
+    const auto theirs = again.value()->load_method("forward");
+    ASSERT_TRUE(theirs.ok()) << theirs.status().message();
+    EXPECT_GT(other.live, 0);
+  }
+  EXPECT_TRUE(std::ranges::count(runtimes[1]->may_queue, true) == 0);
 }
 
 TEST_F(Delegation, BetweenTwoDevicesTheWayIsOverTheHost) {

@@ -149,6 +149,67 @@ TEST(Engines, WhatIsPlannedIsBoundWhereItLies) {
   EXPECT_EQ(c.world.copies, 1);
 }
 
+TEST(Engines, TensorsMayLieOnTheDevice) {
+  Compiled c;
+  CompileSettings settings = settings_for("object");
+  settings.device_inputs = settings.device_outputs = true;
+  settings.exclusions = {{"cpu", "aten::relu", false}};
+  c.compile(settings);
+  auto method = c.method();
+  ASSERT_NE(method, nullptr);
+  EXPECT_EQ(method->info().inputs[0].device, (Device{DeviceType::kCuda, 0}));
+  EXPECT_EQ(method->info().outputs[0].device, Device());  // of relu, a kernel of the host
+  EXPECT_EQ(method->info().outputs[1].device, (Device{DeviceType::kCuda, 0}));
+  const Floats x = {0, 1, 2, 3}, y = {1, 1, 1, 1};
+  void *const on_x = c.library.allocate(16), *const on_y = c.library.allocate(16);
+  ASSERT_TRUE(on_x != nullptr && on_y != nullptr);
+  EXPECT_OK(c.library.copy(on_x, x.data(), 16, c.library.own_stream()));
+  EXPECT_OK(c.library.copy(on_y, y.data(), 16, c.library.own_stream()));
+  EXPECT_OK(c.library.wait(c.library.own_stream()));
+  const int64_t sizes[] = {4};
+  const auto set = [&](size_t index, void* data) {
+    TensorView view = make_contiguous_view(DType::kFloat32, sizes, data);
+    view.device = {DeviceType::kCuda, 0};
+    EXPECT_OK(method->set_input(index, view));
+  };
+  set(0, on_x);
+  set(1, on_y);
+  EXPECT_OK(method->execute());  // makes the memory of the output
+  c.world.copies = 0;
+  EXPECT_OK(method->execute());
+  EXPECT_EQ(c.world.copies, 1);  // what relu reads: nothing between the two engines, nothing at the edge
+  EXPECT_EQ(output(*method, 0), (Floats{0, 2, 4, 6}));
+  Floats second(4);
+  const auto value = method->output(1);
+  ASSERT_TRUE(value.ok());
+  EXPECT_OK(method->copy_to_host(std::get<TensorView>(*value), second.data(), 16));
+  EXPECT_EQ(second, (Floats{-2, -2, -2, -2}));
+  method.reset();
+  c.program.reset();
+  c.library.free(on_x);
+  c.library.free(on_y);
+}
+
+TEST(Engines, ACacheMayLieOnTheDevice) {
+  Compiled c;
+  CompileSettings settings = settings_for("cache");
+  settings.device_inputs = true;
+  c.compile(settings);
+  auto method = c.method();
+  ASSERT_NE(method, nullptr);
+  EXPECT_EQ(method->info().mutable_buffers[0].device, (Device{DeviceType::kCuda, 0}));
+  Floats x = {1, 2, 3, 4};
+  for (const float before : {0.0f, 1.0f, 2.0f}) {
+    c.world.copies = 0;
+    EXPECT_OK(run(*method, {{&x, {4}}}));
+    EXPECT_EQ(output(*method, 0), (Floats{1 + before, 2 * (1 + before), 3 * (1 + before), 4 * (1 + before)}));
+    EXPECT_EQ(c.world.copies, 2);  // the host's x, the result; not the cache
+  }
+  method->reset();
+  EXPECT_OK(run(*method, {{&x, {4}}}));
+  EXPECT_EQ(output(*method, 0), (Floats{1, 2, 3, 4}));
+}
+
 TEST(Engines, OldValuesThatAreReadLaterAreNotOverwritten) {
   Compiled c;
   c.compile(settings_for("old_cache"));

@@ -151,11 +151,13 @@ class FakeRuntime final : public DelegateBackend {
   /// device: null: payloads take tensors of the host.
   FakeRuntime(std::string name, FakeDevice* device) : id_(str_cat("Fake_", name)), device_(device) {}
   mutable int calls = 0;
+  mutable std::vector<bool> may_queue = {};  ///< what each load was told
   mutable int unaligned = 0;  ///< tensors of calls that are no multiple of 256: what a backend would have to copy
 
   std::string_view id() const override { return id_; }
   DeviceAllocator* device_allocator() const override { return device_; }
   Result<std::unique_ptr<Delegate>> load(const DelegateLoad& request) const override {
+    may_queue.push_back(request.may_queue);
     std::vector<DelegateSetting> settings;
     for (const DelegateSetting& setting : request.settings) {
       if (setting.key != backends::kDeviceSpec) settings.push_back(setting);

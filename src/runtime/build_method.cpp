@@ -663,12 +663,27 @@ class MethodBuilder {
         const wire::pte::CompileSpec& spec = *delegate.compile_specs()->Get(s);
         settings.push_back({text_of(spec.key()), std::as_bytes(items_of(spec.value()))});
       }
-      const DelegateLoad request{state_.view.delegate_payload(delegate), settings, made_->info.name, state_.data, *state_.pool, state_.options.log};
+      const DelegateLoad request{state_.view.delegate_payload(delegate), settings, made_->info.name, state_.data, *state_.pool, state_.options.log, is_alone(**found)};
       Result<std::unique_ptr<Delegate>> loaded = (*found)->load(request);
       if (!loaded.ok()) return std::move(loaded).status().with_context(str_cat("delegate ", i, " (", id, ")"));
       made_->delegates.back() = std::move(loaded).value();
     }
     return ok_status();
+  }
+
+  const DelegateBackend* find_backend(std::string_view id) const {
+    const auto found = std::ranges::find_if(state_.options.delegates, [&](const DelegateBackend* backend) { return backend->id() == id; });
+    return found == state_.options.delegates.end() ? nullptr : *found;
+  }
+
+  /// True if nobody else uses the method's tensors on the backend's devices.
+  bool is_alone(const DelegateBackend& backend) const {
+    DeviceAllocator* const allocator = backend.device_allocator();
+    if (allocator == nullptr || state_.allocator(allocator->type()) != allocator) return false;
+    return std::ranges::all_of(made_->info.delegates, [&](const std::string& id) {
+      const DelegateBackend* const other = find_backend(id);
+      return other == nullptr || other == &backend || other->device_allocator() == nullptr;
+    });
   }
 
   void add_missing(const std::string& name) {

@@ -2,8 +2,10 @@
 // Under the sanitizers this shows that no file from outside makes the runtime read or write where it must not.
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "format/meta.h"
+#include "runtime/test_host_device.h"
 #include "runtime/test_program.h"
 
 /// Read by AddressSanitizer. A file may ask for more memory than there is; the answer is an error, not the end of the test.
@@ -51,6 +53,8 @@ void load_and_run(std::span<const std::byte> damaged, Counts& counts) {
   std::copy(damaged.begin(), damaged.end(), exact.get());
   LoadOptions options = test_options();
   options.max_instructions = 200;
+  HostDevice device;
+  options.device_allocators = {&device};
   auto program = load_program(nullptr, {exact.get(), damaged.size()}, "damaged", options);
   if (!program.ok()) {
     EXPECT_FALSE(program.status().message().empty());
@@ -119,6 +123,43 @@ TEST(Damage, NoBitOrLengthBreaksTheRuntime) {
   const Counts counts = damage(good);
   EXPECT_GT(counts.refused, good.size());  // all short ones at least
   EXPECT_GT(counts.ran, 1000u);            // constants and names may hold anything
+}
+
+/// An input, state and an output on a device, with copies between them and to the host.
+PlanBuilder device_program() {
+  static const Floats kState = {5, 6, 7, 8};
+  constexpr Device kDevice{DeviceType::kCuda, 0};
+  PlanBuilder b;
+  b.program.initial_states.push_back(format::Payload::borrow(std::as_bytes(std::span(kState))));
+  const auto on_device = [&](std::optional<uint64_t> offset, bool dynamic) {
+    format::TensorSpec spec = PlanBuilder::tensor({2, 2}, dynamic);
+    spec.device = kDevice;
+    if (offset) spec.allocation = format::Allocation{2, *offset};
+    return spec;
+  };
+  const int32_t x = b.value(b.planned({2, 2}, true)), back = b.value(b.planned({2, 2}, true));
+  b.plan.arenas.push_back({128, kDevice});
+  format::TensorSpec state = on_device(64, false);
+  state.data_index = 1;
+  const int32_t given = b.value(on_device(std::nullopt, true)), there = b.value(on_device(0, true)), kept = b.value(state), out = b.value(on_device(std::nullopt, true));
+  b.plan.inputs = {x, given};
+  b.plan.outputs = {back, out};
+  b.call("et_copy::_h2d_copy", "out", {x, there, there});
+  b.call("pteron::device_copy", "out", {given, out, out});
+  b.call("pteron::device_copy", "out", {there, kept, kept});
+  b.call("et_copy::_d2h_copy", "out", {kept, back, back});
+  return b;
+}
+
+TEST(Damage, NoBitOfAProgramWithDevicesBreaksTheRuntime) {
+  PlanBuilder b = device_program();
+  const std::vector<std::byte> good = b.bytes();
+  Counts whole;
+  load_and_run(good, whole);
+  EXPECT_EQ(whole.ran, 1u);
+  const Counts counts = damage(good);
+  EXPECT_GT(counts.refused, good.size());
+  EXPECT_GT(counts.ran, 1000u);
 }
 
 TEST(Damage, NoBitOfTheFactsBreaksTheRuntime) {

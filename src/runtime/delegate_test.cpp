@@ -148,6 +148,49 @@ TEST(Delegate, APayloadUpdatesABufferWhereItLies) {
   EXPECT_EQ(floats(*loaded.method, 0), (Floats{1, 2}));
 }
 
+TEST(Delegate, MissingOrReorderedOutputsAreRefused) {
+  PlanBuilder inside;  // gives back its input and, of another dtype, a flag
+  format::TensorSpec flag_spec = inside.planned({1});
+  flag_spec.dtype = DType::kBool;
+  const int32_t x = inside.value(PlanBuilder::tensor({2})), flag = inside.value(flag_spec), sum = inside.value(PlanBuilder::tensor({2})), one = inside.value(int64_t{1});
+  inside.plan.inputs = {x};
+  inside.plan.outputs = {sum, flag};
+  inside.call("aten::add", "out", {x, x, one, sum, sum});
+  const std::vector<std::byte> payload = inside.bytes();
+  const ProgramBackend backend;
+  LoadOptions options = test_options();
+  options.delegates = {&backend};
+  enum class Form { kRight, kReordered, kMissing, kMore };
+  for (const Form form : {Form::kRight, Form::kReordered, Form::kMissing, Form::kMore}) {
+    PlanBuilder b;
+    format::TensorSpec outer_flag = b.planned({1});
+    outer_flag.dtype = DType::kBool;
+    const int32_t in = b.value(PlanBuilder::tensor({2})), y = b.value(b.planned({2})), f = b.value(outer_flag);
+    b.plan.inputs = {in};
+    b.plan.outputs = {y};
+    b.program.blobs = {{format::Payload::borrow(payload), 0, 0}};
+    b.plan.delegates = {{"Program", 0, {}}};
+    std::vector<int32_t> args = {in, y, f};
+    if (form == Form::kReordered) args = {in, f, y};
+    if (form == Form::kMissing) args = {in, y};
+    if (form == Form::kMore) args = {in, y, f, f};
+    b.plan.instructions = {format::DelegateCall{0, args}};
+    Loaded loaded = load(b, options);
+    ASSERT_NE(loaded.method, nullptr);
+    Floats data = {1, 2};
+    EXPECT_OK(loaded.method->set_input(0, view_of(data, {2})));
+    const Status status = loaded.method->execute();
+    if (form == Form::kRight) {
+      EXPECT_OK(Status(status));
+      EXPECT_EQ(floats(*loaded.method, 0), (Floats{2, 4}));
+    } else if (form == Form::kReordered) {
+      EXPECT_ERROR(Status(status), Code::kInvalidFile, "output 0 is not the tensor that the payload makes");
+    } else {
+      EXPECT_ERROR(Status(status), Code::kInvalidFile, form == Form::kMissing ? "the call has 2 arguments, the payload 1 inputs and 2 outputs" : "the call has 4 arguments");
+    }
+  }
+}
+
 TEST(Delegate, TheCallersInputIsNotWritten) {
   const ProgramBackend backend;
   LoadOptions options = test_options();

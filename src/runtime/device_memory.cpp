@@ -5,14 +5,19 @@
 
 namespace pteron::runtime {
 
-Result<DeviceBlock> DeviceBlock::create_zeroed(DeviceAllocator& allocator, int8_t index, size_t bytes, size_t alignment_bytes) {
+Result<DeviceBlock> DeviceBlock::create(DeviceAllocator& allocator, int8_t index, size_t bytes, size_t alignment_bytes) {
   DeviceBlock made;
   if (bytes == 0) return made;
   PTERON_ASSIGN(made.data_, allocator.allocate(index, bytes, alignment_bytes));
   made.allocator_ = &allocator;
   made.index_ = index;
   made.size_ = bytes;
-  PTERON_TRY(allocator.fill_zero(index, made.data_, bytes));
+  return made;
+}
+
+Result<DeviceBlock> DeviceBlock::create_zeroed(DeviceAllocator& allocator, int8_t index, size_t bytes, size_t alignment_bytes) {
+  PTERON_ASSIGN(DeviceBlock made, create(allocator, index, bytes, alignment_bytes));
+  if (bytes > 0) PTERON_TRY(allocator.fill_zero(index, made.data_, bytes));
   return made;
 }
 

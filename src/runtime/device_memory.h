@@ -17,7 +17,9 @@ namespace pteron::runtime {
 class DeviceBlock {
  public:
   DeviceBlock() = default;
-  /// All bytes are zero. Errors: the allocator's.
+  /// Bytes are undefined. Errors: the allocator's.
+  static Result<DeviceBlock> create(DeviceAllocator& allocator, int8_t index, size_t bytes, size_t alignment_bytes);
+  /// The same with zeros.
   static Result<DeviceBlock> create_zeroed(DeviceAllocator& allocator, int8_t index, size_t bytes, size_t alignment_bytes);
   DeviceBlock(DeviceBlock&& other) noexcept { swap(other); }
   DeviceBlock& operator=(DeviceBlock&& other) noexcept {

@@ -133,7 +133,7 @@ Status bind_on_device(InputSlot& slot, const TensorView& tensor, Tensor& target,
   }
   if (!slot.planned) {
     if (slot.on_device.size() < bound_bytes) {
-      PTERON_ASSIGN(slot.on_device, runtime::DeviceBlock::create_zeroed(*slot.copy.allocator, device.index, bound_bytes, kBoundAlignment));
+      PTERON_ASSIGN(slot.on_device, runtime::DeviceBlock::create(*slot.copy.allocator, device.index, bound_bytes, kBoundAlignment));
     }
     target.view.data = slot.on_device.span().data();
     target.capacity_bytes = bound_bytes;

@@ -50,6 +50,7 @@ def test_the_page_has_what_the_program_has(pteron, page, tmp_path, name, words):
             written |= set(step["outs"])
         for value in method["outputs_from"]:
             assert value in written or method["values"][value]["role"] in ("constant", "state", "number", "weight in a data file"), (name, value)
+        assert method["arena_devices"] == ["cpu"] * len(method["arenas"])
         for a in method["buffers"]:
             assert a["offset"] + a["bytes"] <= method["arenas"][a["arena"]] and 0 <= a["first"] <= a["last"] <= len(method["steps"]) + 1
     if not words and name == "mlp_float32":  # what the engine does is shown as well

@@ -52,6 +52,9 @@ struct CompiledGroup {
   /// In whose memory the payload takes all tensors of a call, inputs and outputs. The host's: Pteron copies nothing, the payload does what it needs. A
   /// device's: Pteron plans buffers there and puts copies where other nodes need the tensors; the runtime half must have a device_allocator().
   Device io_device = {};
+  /// A device whose tensors the payload takes as well as the host's: io_device becomes it if another delegate of the program has its tensors there, or if
+  /// the program's inputs or outputs may be on a device.
+  Device possible_device = {};
 };
 
 /// What compiling a group may use.

@@ -208,6 +208,8 @@ Result<CompiledGroup> claim_node(Graph& graph, const ir::Op* delegate, uint32_t 
   PTERON_TRY(take_engine(record, graph, ir::NodeView(graph, *node.op, node.args).value("engine"), made));
   PTERON_TRY(add_specs(record, context, made));
   PTERON_TRY(make_payload(record, context.external_weights, made));
+  // Where the engine runs; the spec is what the caller says of it.
+  if (record.metadata.device_id >= 0 && record.metadata.device_id <= INT8_MAX) made.possible_device = {DeviceType::kCuda, static_cast<int8_t>(record.metadata.device_id)};
   Node call;
   call.op = delegate;
   call.name = node.name;

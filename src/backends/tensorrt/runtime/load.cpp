@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backends/tensorrt/runtime/allocator.h"
 #include "backends/tensorrt/runtime/backend.h"
 #include "backends/tensorrt/runtime/delegate.h"
 #include "backends/tensorrt/specs.h"
@@ -55,12 +56,16 @@ Result<std::span<const std::byte>> find_engine(const Blob& blob, const NamedData
 
 class TensorRtBackend final : public DelegateBackend {
  public:
-  TensorRtBackend(const EngineLibrary& library, const TensorRtOptions& options) : shared_(std::make_shared<Shared>(library)) { shared_->options = options; }
+  TensorRtBackend(const EngineLibrary& library, const TensorRtOptions& options) : shared_(std::make_shared<Shared>(library)), allocator_(library) {
+    shared_->options = options;
+  }
   std::string_view id() const override { return kBackendId; }
   Result<std::unique_ptr<Delegate>> load(const DelegateLoad& request) const override { return load_engine(request, shared_); }
+  DeviceAllocator* device_allocator() const override { return shared_->library.available().ok() ? &allocator_ : nullptr; }
 
  private:
   std::shared_ptr<Shared> shared_;  // delegates may outlive the backend object
+  mutable LibraryAllocator allocator_;  // mutable: of a const backend; it has no state
 };
 
 }  // namespace
