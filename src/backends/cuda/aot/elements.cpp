@@ -272,7 +272,7 @@ std::string Body::scalar_op(const NodeView& n, ValueId result, const Index& at) 
       text += c_type(compute);
       continue;
     }
-    const bool is_one = name == "alpha" && std::holds_alternative<Expr>(n.arg(name)) && ir::is_number(n.expr(name)) && n.number(name) == 1;
+    const bool is_one = name == "alpha" && op.text.find("p_mul(") != std::string_view::npos && std::holds_alternative<Expr>(n.arg(name)) && ir::is_number(n.expr(name)) && n.number(name) == 1;
     if (is_one) {  // the product with 1 is left out: "p_mul(x, 1)" becomes "(x"
       const size_t comma = text.rfind(", ");
       text.resize(comma);

@@ -371,6 +371,11 @@ class KernelWriter {
   KernelWriter(ir::Graph& graph, ValueId value, const Memory& memory) : graph_(graph), value_(value), body_(graph, memory), memory_(memory) {}
 
   Launch run() {
+    if (std::ranges::any_of(graph_[value_].type.sizes, [](Expr size) { return dim_is(size, 0); })) {
+      launch_.grid = {0, 1, 1};
+      finish("");
+      return std::move(launch_);
+    }
     find_rows(value_, 0);
     const TensorType& type = graph_[value_].type;
     const ir::Node* node = graph_[value_].producer.valid() ? &graph_[graph_[value_].producer] : nullptr;
@@ -400,19 +405,14 @@ class KernelWriter {
     });
   }
 
-  std::string value_text(const Index& at) {
-    // The value itself is in memory as far as others are concerned; here it is computed.
-    std::string text = body_.compute_root(value_, at);
-    return text;
-  }
-
   void store(const Index& at) {
     const ViewLayout layout = memory_.layout(value_);
     Expr offset = layout.offset;
     for (size_t d = 0; d < at.size(); ++d) offset = offset + at[d] * layout.strides[d];
-    const std::string x = value_text(at);
+    // The value itself is in memory as far as others are concerned; here it is computed.
+    const std::string x = body_.fresh(), text = body_.compute_root(value_, at);
+    body_.statement(str_cat("const ", c_type(graph_[value_].type.dtype), " ", x, " = ", text, ";"));
     const std::string index = body_.index(offset);
-    store_offset_ = offset;
     body_.statement(str_cat("\x05", x, "\x06", index, "\x02"));
   }
 
@@ -642,7 +642,7 @@ class KernelWriter {
       body_.fail(row_, "rows that do not fit the result");
       return;
     }
-    const bool per_row = !whole || (type.sizes == kept && col_count.is_const() && col_count.value() == 1);
+    const bool per_row = !whole;
     body_.scopes_.emplace_back();
     store(at);
     const std::string code = std::move(body_.scopes_.back().code);
@@ -827,7 +827,6 @@ class KernelWriter {
   const Memory& memory_;
   Launch launch_;
   Printer printer_{body_};
-  Expr store_offset_ = 0;
   std::set<uint32_t> seen_;
   size_t rooms_ = 0;
 };

@@ -120,6 +120,7 @@ std::string Body::point(const NodeView& n, ValueId result, size_t output, const 
   }
   if (base == "flip") {
     Index where = at;
+    if (at.empty()) return self_at(at);
     for (const int64_t dim : n.integers("dims")) {
       const auto d = static_cast<size_t>(wrapped(dim, at.size()));
       where[d] = type.sizes[d] - 1 - at[d];
@@ -127,6 +128,7 @@ std::string Body::point(const NodeView& n, ValueId result, size_t output, const 
     return self_at(where);
   }
   if (base == "roll") {
+    if (at.empty()) return self_at(at);
     const std::vector<Expr> shifts = n.exprs("shifts");
     const std::vector<int64_t> dims = n.integers("dims");
     if (dims.empty()) {
