@@ -22,7 +22,7 @@ constexpr int64_t kRowBytes = 192 << 10;
 constexpr int64_t kRowBytesWithTiles = 640 << 10;
 constexpr int64_t kMaxRows = 256;
 constexpr int64_t kCachedWeightBytes = 192 << 10;
-constexpr int64_t kLowBlock = 64;
+constexpr int64_t kLowBlock = 128;
 // Rows so far apart share few places of the first-level cache: 32 of them would push each other out.
 constexpr int64_t kCrowdedStride = 2048;
 // Below this many multiplications a second thread costs more than it saves.
@@ -49,7 +49,10 @@ void pack_elements(const T* data, int64_t stride, int64_t count, std::span<const
     const int64_t end = std::min(depth, begin + kChunk);
     for (int64_t j = 0; j < count; ++j) {
       const T* from = data + j * stride;
-      for (int64_t k = begin; k < end; ++k) to[(k / kPerQuad * kNarrowColumns + j) * kPerQuad + k % kPerQuad] = from[offsets[static_cast<size_t>(k)]];
+      for (int64_t k = begin; k < end; ++k) {
+        const int64_t offset = offsets[static_cast<size_t>(k)];
+        if (offset >= 0) to[(k / kPerQuad * kNarrowColumns + j) * kPerQuad + k % kPerQuad] = from[offset];
+      }
     }
   }
 }
@@ -188,16 +191,6 @@ void convert_rows(const NarrowProduct& p, const NarrowKernels& kernels, int64_t 
   }
 }
 
-/// A result whose sums are in memory, but not yet handed on.
-struct Made {
-  NarrowResult part;
-  bool exists = false;
-  void hand_on(const NarrowProduct& p) {
-    if (exists) p.store(p.store_context, part);
-    exists = false;
-  }
-};
-
 int64_t chunk_offset(const NarrowLines& lines, int64_t chunk) { return chunk / lines.run_chunks * lines.tap_step + chunk % lines.run_chunks * kQuadLine; }
 /// Whether a product's rows lie in several lines.
 bool has_lines(const NarrowProduct& p) { return p.lines != nullptr && p.lines->length < p.rows; }
@@ -249,7 +242,8 @@ void run_panels(const NarrowProduct& p, const NarrowKernels& kernels, int64_t fi
   const int64_t step = tiles ? 2 * run.tile_rows : kernels.rows;
   const int64_t groups = ceil_div(last - first, step);
   if (tiles) height->set(run.tile_rows);
-  Made made;
+  NarrowResult parts[2];  // with tiles, a part is handed on while the sums of the next one are made
+  const NarrowResult* made = nullptr;
   for (int turn = 0; panel < end; panel += run.panels) {
     run.panels = static_cast<int>(std::min<int64_t>(2, end - panel));
     run.b = weights.panel(panel);
@@ -258,29 +252,31 @@ void run_panels(const NarrowProduct& p, const NarrowKernels& kernels, int64_t fi
     // Every group of rows fetches its share of the next panels.
     const int64_t next_panels = std::min<int64_t>(2, end - panel - run.panels);
     run.next_lines = ceil_div(next_panels * kQuadChunk, groups);
-    NarrowResult part;
-    part.column = column;
-    part.columns = std::min(weights.columns() - column, run.panels * kNarrowColumns);
+    const int64_t columns = std::min(weights.columns() - column, run.panels * kNarrowColumns);
     for (int64_t row = first, group = 0; row < last; row += step, ++group, turn ^= 1) {
       run.a = rows.at(first, row);
       if (tiles) run.second = rows.at(first, row + run.tile_rows);
-      run.rows = part.rows = std::min(step, last - row);
+      run.rows = std::min(step, last - row);
       run.next = run.b + run.panels * run.panel_bytes + group * run.next_lines * run.chunks * kQuadLine;
       run.out = results[turn];
+      NarrowResult& part = parts[turn];
       part.values = results[turn];
       part.row = row;
+      part.rows = run.rows;
+      part.column = column;
+      part.columns = columns;
       if (p.fetch != nullptr) p.fetch(p.store_context, part);
       kernels.run(run);
       if (!tiles) {
         p.store(p.store_context, part);
         continue;
       }
-      made.hand_on(p);
+      if (made != nullptr) p.store(p.store_context, *made);
       kernels.store(run);
-      made = {part, true};
+      made = &part;
     }
   }
-  made.hand_on(p);
+  if (made != nullptr) p.store(p.store_context, *made);
 }
 
 /// Elements that are stored as 16 bits.

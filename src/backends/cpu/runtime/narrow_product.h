@@ -20,7 +20,8 @@ namespace pteron::cpu {
 /// Weights [n, depth] as panels of kNarrowColumns columns; what does not exist is zero.
 class NarrowMatrix final : public runtime::KernelState {
  public:
-  /// Element (j, k) is data[j * stride_n + offsets[k]], as bfloat16 (kBf16), float16 (kHalf) or int8 (kInt8). `bias`, float, may be null; not for kInt8.
+  /// Element (j, k) is data[j * stride_n + offsets[k]], as bfloat16 (kBf16), float16 (kHalf) or int8 (kInt8); zero for a negative
+  /// offset. `bias`, float, may be null; not for kInt8.
   /// Errors: kOutOfMemory.
   static Result<std::shared_ptr<const NarrowMatrix>> make(NarrowKind kind, const void* data, int64_t n, int64_t stride_n, std::span<const int64_t> offsets,
                                                           const float* bias, int64_t bias_stride, ThreadPool& pool);

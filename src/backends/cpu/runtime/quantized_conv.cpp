@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <numeric>
 #include <type_traits>
 #include <vector>
 
@@ -137,26 +136,6 @@ Status pack_depthwise(const QConv& conv, const Tensor& w, Weights* made) {
   return ok_status();
 }
 
-/// Weights [n][kernel rows][run].
-Result<std::shared_ptr<const NarrowMatrix>> pack_runs(const QConv& conv, const Tensor& w, ThreadPool& pool) {
-  const int64_t depth = conv.kernel[0] * conv.run;
-  PTERON_ASSIGN(Buffer rows, Buffer::create_zeroed(static_cast<size_t>(conv.out_channels * depth)));
-  auto* const to = reinterpret_cast<int8_t*>(rows.data());
-  pool.parallel_for(conv.out_channels, 16, [&](int64_t first, int64_t last) {
-    for (int64_t j = first; j < last; ++j) {
-      for (int64_t c = 0; c < conv.channels; ++c) {
-        for (int64_t t = 0; t < conv.taps(); ++t) {
-          const int64_t y = t / conv.kernel[1], x = t % conv.kernel[1];
-          to[j * depth + y * conv.run + x * conv.pixel + c] = w.as<int8_t>()[j * w.stride(0) + c * w.stride(1) + y * w.stride(2) + x * w.stride(3)];
-        }
-      }
-    }
-  });
-  std::vector<int64_t> offsets(static_cast<size_t>(depth));
-  std::iota(offsets.begin(), offsets.end(), 0);
-  return NarrowMatrix::make(NarrowKind::kInt8, to, conv.out_channels, depth, offsets, nullptr, 0, pool);
-}
-
 Result<std::shared_ptr<const KernelState>> pack(const QConv& conv, const Tensor& w, const Tensor& scale, float x_scale, ThreadPool& pool) {
   auto made = std::make_shared<Weights>();
   const int64_t n = conv.out_channels, columns = n / conv.groups;
@@ -166,16 +145,13 @@ Result<std::shared_ptr<const KernelState>> pack(const QConv& conv, const Tensor&
     PTERON_TRY(pack_depthwise(conv, w, made.get()));
     return std::shared_ptr<const KernelState>(std::move(made));
   }
-  if (conv.run != 0) {
-    PTERON_ASSIGN(auto matrix, pack_runs(conv, w, pool));
-    made->groups.push_back(std::move(matrix));
-    return std::shared_ptr<const KernelState>(std::move(made));
-  }
   std::vector<int64_t> offsets;
   for (int64_t y = 0; y < w.size(2); ++y) {
     for (int64_t x = 0; x < w.size(3); ++x) {
       for (int64_t c = 0; c < w.size(1); ++c) offsets.push_back(y * w.stride(2) + x * w.stride(3) + c * w.stride(1));
+      if (conv.run != 0) offsets.insert(offsets.end(), static_cast<size_t>(conv.pixel - w.size(1)), -1);
     }
+    if (conv.run != 0) offsets.resize(static_cast<size_t>((y + 1) * conv.run), -1);
   }
   for (int64_t g = 0; g < conv.groups; ++g) {
     PTERON_ASSIGN(auto matrix, NarrowMatrix::make(NarrowKind::kInt8, w.as<int8_t>() + g * columns * w.stride(0), columns, w.stride(0), offsets, nullptr, 0, pool));
