@@ -489,6 +489,14 @@ class KernelWriter {
     return e == rest + inner ? 1 : -1;
   }
 
+  /// A load that may stand before the lanes: not in a branch, and at a place that no number read there decides.
+  bool is_movable(const Load& load) const {
+    return load.plain && std::ranges::none_of(ir::symbols_in(body_.indices_[load.offset]), [&](Expr e) {
+             const auto found = body_.spelled_.find(e.node());
+             return found != body_.spelled_.end() && found->second.starts_with('t');
+           });
+  }
+
   /// Elements a thread handles at once: as many as 16 bytes hold, if every operand that moves with them lies side by side at a multiple of them.
   int64_t lanes(const Counters& counters, const std::string& code, bool stores) {
     if (counters.symbols.empty() || !counters.sizes.back().is_const()) return 1;
@@ -499,7 +507,7 @@ class KernelWriter {
     std::vector<Expr> moving;
     for (size_t i = 0; i < body_.loads_.size(); ++i) {
       const Load& load = body_.loads_[i];
-      if (!load.plain || step_of(body_.indices_[load.offset], inner) != 1) continue;
+      if (!is_movable(load) || step_of(body_.indices_[load.offset], inner) != 1) continue;
       moving.push_back(body_.indices_[load.offset]);
       widest = std::max<int64_t>(widest, static_cast<int64_t>(dtype_size(load.dtype)));
       any = true;
@@ -578,7 +586,7 @@ class KernelWriter {
       }
       const Load& load = body_.loads_[k];
       const Expr offset = body_.indices_[load.offset];
-      if (v > 1 && load.plain && step_of(offset, inner) == 1) {
+      if (v > 1 && is_movable(load) && step_of(offset, inner) == 1) {
         const std::string name = str_cat("v", load.input, "_", load.offset, "_", loop);
         const std::string type(memory_type(load.dtype));
         if (vectors.insert({load.input, load.offset}).second) {

@@ -177,8 +177,8 @@ std::string Body::row(const NodeView& n, ValueId result, size_t output, const In
 
   if (base == "sum" || base == "nansum") {
     const auto term = [&] {
-      const std::string x = converted(raw(), in.dtype, sum_type);
-      return base == "nansum" && is_floating(in.dtype) ? str_cat("p_numbers_only(", x, ")") : x;
+      const bool skips = base == "nansum" && is_floating(in.dtype);
+      return converted(skips ? str_cat("p_numbers_only(", raw(), ")") : raw(), in.dtype, sum_type);
     };
     return converted(known("sum", [&] { return folded("FoldSum", s, literal(0, sum_type), term); }), sum_type, out);
   }
