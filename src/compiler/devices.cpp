@@ -124,6 +124,13 @@ class DevicePlacer {
     if (!id.valid() || graph_[id].kind != ir::ValueKind::kTensor || graph_[id].type.device == device) return id;
     const auto key = std::pair(id.index, std::pair(static_cast<int>(device.type), static_cast<int>(device.index)));
     if (const auto found = copies_.find(key); found != copies_.end()) return found->second;
+    if (graph_[id].constant.valid() && ir::is_contiguous(graph_[id].type)) {  // lies there from the load on
+      const ValueId made = graph_.add_tensor(graph_[id].type, str_cat(graph_[id].name, "_on_device"));
+      graph_[made].constant = graph_[id].constant;
+      graph_[made].type.device = device;
+      copies_.emplace(key, made);
+      return made;
+    }
     const bool over_host = graph_[id].type.device.type != DeviceType::kCpu && device.type != DeviceType::kCpu;
     const ValueId from = over_host ? at(id, Device()) : id;
     const bool to_device = device.type != DeviceType::kCpu;

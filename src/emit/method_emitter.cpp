@@ -253,11 +253,28 @@ Result<Placement> MethodEmitter::place_constant(ir::ConstantId id) {
   return place;
 }
 
+Result<Placement> MethodEmitter::place_constant_on(ir::ConstantId id, Device device) {
+  const auto key = std::pair(id.index, std::pair(device.type, device.index));
+  if (const auto found = device_constants_.find(key); found != device_constants_.end()) return found->second;
+  const ir::Constant& c = program_[id];
+  const TensorType type = ir::contiguous_type(c.dtype, {c.sizes.begin(), c.sizes.end()}, device);
+  PTERON_ASSIGN(Placement place, new_planned(type, c.name));
+  roots_[place.root].persistent = true;
+  auto& spec = std::get<format::TensorSpec>(plan_.values[static_cast<size_t>(place.value)]);
+  if (is_external(c)) {
+    PTERON_ASSIGN(spec.external_name, pool_.external_name(id, spec.dim_order));
+  } else {
+    PTERON_ASSIGN(spec.data_index, pool_.initial_state(id));
+  }
+  device_constants_.emplace(key, place);
+  return place;
+}
+
 Result<Placement> MethodEmitter::placement(const ir::Graph& graph, ValueId id) {
   const ir::Value& value = graph[id];
   const auto found = scopes_.back().find(id.index);
   if (found != scopes_.back().end()) return found->second;
-  if (value.constant.valid()) return place_constant(value.constant);
+  if (value.constant.valid()) return value.type.device == Device() ? place_constant(value.constant) : place_constant_on(value.constant, value.type.device);
   return Status(Code::kInternal, str_cat(current_, ": value ", value.name, " is used before it is made"));
 }
 

@@ -200,6 +200,8 @@ class MethodEmitter {
   /// True if the bytes are stored elsewhere.
   bool is_external(const ir::Constant& constant) const;
   Result<Placement> place_constant(ir::ConstantId id);
+  /// A constant in a device's memory: planned for the whole call, with the constant's bytes as its initial ones.
+  Result<Placement> place_constant_on(ir::ConstantId id, Device device);
   Placement whole(uint32_t root, int32_t value, const ir::TensorType& type, const std::vector<uint8_t>& dim_order);
   /// A value index for `layout` in the root of `base`: an alias with a shifted offset (if that may be), or a view_strided call. Nothing if the
   /// profile cannot express it.
@@ -255,6 +257,7 @@ class MethodEmitter {
   std::vector<Scope> scopes_;                       // one per graph being emitted, innermost last
   std::vector<Frame> frames_;                       // the same
   std::unordered_map<uint32_t, Placement> constant_places_;
+  std::map<std::pair<uint32_t, std::pair<DeviceType, int8_t>>, Placement> device_constants_;
   std::unordered_map<std::string, int32_t> op_indices_;
   std::vector<std::string> first_callers_;  ///< for each of the plan's operators, what needed it first
   // Scalar caches. Constant slots are shared; run-time slots are per expression and scope.

@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
+#include "backends/null/runtime/backend.h"
 #include "backends/tensorrt/runtime/test_load.h"
 #include "pteron/compile.h"
 #include "pteron/program.h"
@@ -43,7 +45,7 @@ struct Compiled {
   }
   Status load(bool with_data = true) {
     LoadOptions options;
-    options.delegates = {backend.get()};
+    options.delegates = {backend.get(), &null::backend()};
     for (const FileInMemory& d : data) {
       if (with_data) options.data_in_memory.push_back(d.bytes);
     }
@@ -188,6 +190,48 @@ TEST(Engines, TensorsMayLieOnTheDevice) {
   c.program.reset();
   c.library.free(on_x);
   c.library.free(on_y);
+}
+
+TEST(Engines, AWeightLiesOnTheDeviceFromTheLoadOn) {
+  for (const bool external : {false, true}) {
+    Compiled c;
+    CompileSettings settings = settings_for("buffer");
+    settings.device_outputs = true;
+    settings.external_weights = external;
+    c.compile(settings);
+    EXPECT_EQ(c.data.size(), external ? 1u : 0u);
+    auto method = c.method();
+    ASSERT_NE(method, nullptr);
+    Floats x = {0, 0, 0, 0};
+    for (int call = 0; call < 2; ++call) {
+      c.world.copies = 0;
+      EXPECT_OK(run(*method, {{&x, {4}}}));
+      EXPECT_EQ(c.world.copies, 2);  // what the host's sine made, what its tanh reads; not the weight
+      const Floats found = output(*method, 0);
+      const Floats expected = {0.0f, 0.7615942f, 0.9640276f, 0.9950548f};
+      for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(found[i], expected[i], 1e-6);
+      method->reset();
+    }
+    EXPECT_TRUE(method->info().mutable_buffers.empty());
+  }
+}
+
+TEST(Engines, OneProgramOfThreeBackends) {
+  Compiled c;
+  CompileSettings settings = settings_for("buffer");
+  settings.backends = {"cpu", "null:all"};
+  settings.exclusions = {{"cpu", "sin", false}};
+  settings.external_weights = true;
+  c.compile(settings);
+  EXPECT_EQ(c.summary.backends, (std::vector<std::string>{"PteronCpuBackend", "PteronNullBackend", "TensorRTBackend"}));
+  ASSERT_EQ(c.data.size(), 1u);
+  EXPECT_EQ(c.count("out p_0 add x w"), 0u);  // the engine is in the data file, and so is its weight
+  auto method = c.method();
+  ASSERT_NE(method, nullptr);
+  Floats x = {0.5f, 0.25f, -1, 2};
+  EXPECT_OK(run(*method, {{&x, {4}}}));
+  const Floats found = output(*method, 0);
+  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(found[i], std::tanh(std::sin(x[i]) + static_cast<float>(i)), 1e-6);
 }
 
 TEST(Engines, ACacheMayLieOnTheDevice) {

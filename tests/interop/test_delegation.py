@@ -60,3 +60,23 @@ def test_methods_with_and_without_delegates(tmp_path):
     assert all(not plan.delegates for plan in plans_of(tmp_path / "m.pte"))
     save_file({"x": np.ones((3, 10), np.float32)}, tmp_path / "x.safetensors")
     pteron("run", tmp_path / "m.pte", "--method", "b", "--inputs", tmp_path / "x.safetensors")
+
+
+def test_memory_of_devices_is_the_official_form(tmp_path):
+    """The official reader sees whose memory it is; its Python runtime, which has no device, asks for it."""
+    program = tmp_path / "m.pte"
+    pteron("compile", ROOT / "tests" / "archives" / "engines" / "buffer.pt2", "-o", program, "--device-outputs")
+    (plan,) = plans_of(program)
+    assert [(d.buffer_idx, int(d.device_type), d.device_index) for d in plan.non_const_buffer_device] == [(2, 1, 1)]
+    assert len(plan.non_const_buffer_sizes) == 3
+    operators = [f"{op.name}.{op.overload}" for op in plan.operators]
+    assert operators == ["et_copy::_h2d_copy.out", "et_copy::_d2h_copy.out"]
+    for value in (v.val for v in plan.values):
+        info = getattr(value, "allocation_info", None)
+        if info is not None:
+            extra = value.extra_tensor_info
+            device = (0, 0) if extra is None else (int(extra.device_type), extra.device_index)
+            assert device == ((1, 1) if info.memory_id == 2 else (0, 0))
+    from executorch.runtime import Runtime
+    with pytest.raises(RuntimeError, match="on device 1:1"):
+        Runtime.get().load_program(program).load_method("forward")
