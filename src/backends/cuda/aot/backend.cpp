@@ -27,17 +27,29 @@ using backends::Support;
 
 /// Compile specs: what the kernels are translated for, and a folder for their text.
 constexpr std::string_view kArchSpec = "arch", kDumpSpec = "dump_kernels", kTf32Spec = "tf32";
-constexpr std::string_view kSpecs[] = {kArchSpec, kDumpSpec, kTf32Spec};
+constexpr std::string_view kSpecs[] = {kArchSpec, backends::kDeviceSpec, kDumpSpec, kTf32Spec};
 constexpr std::string_view kDefaultArchitectures = "sm_90,compute_80";
 
 /// Operators that are computed by others: lowered in terms of what the kernels have.
 constexpr std::string_view kSpelled[] = {"aten::native_group_norm", "aten::_native_batch_norm_legit.no_stats"};
 
-std::string_view setting(const GroupContext& context, std::string_view key, std::string_view missing) {
-  for (const format::CompileSpec& spec : context.specs) {
+std::string_view setting(std::span<const format::CompileSpec> specs, std::string_view key, std::string_view missing) {
+  for (const format::CompileSpec& spec : specs) {
     if (spec.key == key) return {reinterpret_cast<const char*>(spec.value.data()), spec.value.size()};
   }
   return missing;
+}
+
+format::CompileSpec text_spec(std::string_view key, std::string_view text) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+  return {std::string(key), {bytes, bytes + text.size()}};
+}
+
+/// Errors: kInvalidInput unless it is "cuda" or "cuda:" and a number.
+Status check_device(std::string_view text) {
+  std::string_view digits = text.starts_with("cuda:") ? text.substr(5) : text == "cuda" ? std::string_view("0") : std::string_view();
+  const bool fits = !digits.empty() && digits.size() <= 3 && digits.find_first_not_of("0123456789") == std::string_view::npos;
+  return fits ? ok_status() : Status(Code::kInvalidInput, str_cat("compile spec ", backends::kDeviceSpec, " is \"cuda:\" and a number, found '", text, "'"));
 }
 
 Status write_text(const std::string& path, std::string_view text) {
@@ -54,6 +66,18 @@ class CudaBackend final : public backends::Backend {
   uint64_t alignment_bytes() const override { return kAlignment; }
   std::span<const std::string_view> spec_keys() const override { return kSpecs; }
 
+  Status probe(std::span<const format::CompileSpec> specs) const override {
+    for (const format::CompileSpec& spec : specs) {  // each method's own
+      const std::string_view text(reinterpret_cast<const char*>(spec.value.data()), spec.value.size());
+      if (spec.key == backends::kDeviceSpec) PTERON_TRY(check_device(text));
+      if (spec.key == kTf32Spec && text != "0" && text != "1")
+        return Status(Code::kInvalidInput, str_cat("compile spec ", kTf32Spec, " is 0 or 1, found '", text, "'"));
+    }
+    PTERON_ASSIGN(const std::vector<Target> targets, parse_targets(setting(specs, kArchSpec, kDefaultArchitectures)));
+    const bool translates = std::ranges::any_of(targets, [](const Target& target) { return target.kind != Target::Kind::kSource; });
+    return translates ? Nvrtc::open().status() : ok_status();
+  }
+
   Support supports(const ir::Graph& graph, const ir::Node& node) const override {
     if (is_library_node(node)) return library_supports(graph, node);
     if (std::ranges::find(kSpelled, node.op->name) != std::end(kSpelled)) {
@@ -67,18 +91,19 @@ class CudaBackend final : public backends::Backend {
   }
 
   Result<CompiledGroup> compile(ir::Method& group, const GroupContext& context) const override {
-    PTERON_ASSIGN(const std::vector<Target> targets, parse_targets(setting(context, kArchSpec, kDefaultArchitectures)));
+    PTERON_ASSIGN(const std::vector<Target> targets, parse_targets(setting(context.specs, kArchSpec, kDefaultArchitectures)));
     const auto keep = [](const ir::Graph&, const ir::Node& node) { return std::ranges::find(kSpelled, node.op->name) == std::end(kSpelled); };
     PTERON_TRY(passes::decompose(group.graph, *context.catalog, keep).status());
     KernelSources sources;
-    PTERON_TRY(lower_library(group.graph, engine_, *context.catalog, sources, {setting(context, kTf32Spec, "") == "1"}));
+    PTERON_TRY(lower_library(group.graph, engine_, *context.catalog, sources, {setting(context.specs, kTf32Spec, "") == "1"}));
     PTERON_TRY(passes::dce(group.graph, *context.catalog).status());
     PTERON_TRY(make_launches(group.graph, engine_, sources,
                              {context.external_weights, [](const ir::Node& node) { return node.op->name.starts_with("pteron_cuda::"); }}));
     PTERON_ASSIGN(CompiledGroup made, backends::program_group(group, context));
     made.id = kBackendId;
     made.specs.push_back({std::string(kVersionKey), {std::byte{kVersion}}});
-    PTERON_TRY(add_module(sources, targets, setting(context, kDumpSpec, ""), made));
+    made.specs.push_back(text_spec(backends::kDeviceSpec, setting(context.specs, backends::kDeviceSpec, "cuda:0")));
+    PTERON_TRY(add_module(sources, targets, setting(context.specs, kDumpSpec, ""), made));
     return made;
   }
 
@@ -102,8 +127,7 @@ class CudaBackend final : public backends::Backend {
     PTERON_ASSIGN(Buffer module, write_module(entries));
     auto owner = std::make_shared<const Buffer>(std::move(module));
     const std::string key = str_cat(kModulePrefix, format::hash_hex(owner->span()));
-    made.specs.push_back({std::string(kModuleKey), {}});
-    for (const char c : key) made.specs.back().value.push_back(static_cast<std::byte>(c));
+    made.specs.push_back(text_spec(kModuleKey, key));
     made.data.push_back({key, std::nullopt, format::Payload::borrow(owner->span()), owner});
     return ok_status();
   }

@@ -1,0 +1,158 @@
+"""Programs of the CUDA engine: generated kernels run in the stand-in driver and give what eager gives; NVRTC translates them."""
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from whole import ROOT, Call, check_calls, compile_model, eager, pteron, run
+
+EMULATED = ["--backend", "cuda", "--spec", "cuda:arch=source"]
+
+
+@pytest.fixture(autouse=True)
+def stand_in(monkeypatch):
+    driver = ROOT / "build" / "release" / "lib" / "libpteron_cuda_emulator.so"
+    if not driver.is_file():
+        pytest.fail(f"{driver} is missing: run ./dev build")
+    monkeypatch.setenv("PTERON_CUDA_DRIVER", str(driver))
+    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
+
+
+class Norms(nn.Module):
+    """Rows with what is around them: an embedding, norms, softmax over both dims, a variance."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.places = nn.Embedding(50, 96), nn.Embedding(8, 96)
+        self.norm, self.groups = nn.LayerNorm(96), nn.GroupNorm(4, 8)
+
+    def forward(self, ids):
+        h = self.norm(self.words(ids) + self.places(torch.arange(ids.shape[1]))[None])
+        g = torch.nn.functional.gelu(self.groups(h)) + h
+        scale = torch.rsqrt(g.pow(2).mean(-1, keepdim=True) + 1e-5)
+        return g * scale, torch.softmax(g, 1), torch.log_softmax(g * 2, -1), g.var(1), g.argmax(-1), g.amax((0, 2))
+
+
+def test_rows(tmp_path):
+    check_programs(Norms(), [(torch.randint(0, 50, (3, 8)),)], tmp_path)
+
+
+def check_programs(module, calls, folder, **more):
+    check_calls(module, calls, folder, *EMULATED, **more)
+
+
+class Places(nn.Module):
+    """Views as index arithmetic, joins, pads, gathers."""
+
+    def forward(self, x, index):
+        a, b = x.chunk(2, -1)
+        turned = torch.cat([-b, a], -1).transpose(0, 1)
+        padded = torch.nn.functional.pad(turned, (1, 2, 0, 1), value=3.0)
+        return (turned.reshape(-1)[::3], padded.flip(1), torch.stack([x, x * 2], 1).permute(2, 0, 1, 3), x[index], x.gather(1, index.clamp(0, 3)[:, None, None].expand(-1, 4, 2)),
+                torch.roll(x, 1, 2), x.unfold(1, 2, 1).sum(-1), torch.tril(x))
+
+
+def test_places(tmp_path):
+    check_programs(Places(), [(torch.randn(5, 4, 6), torch.tensor([4, 0, 2, -1, 1]))], tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_16_bit_floats_round_after_each_operator(tmp_path, dtype):
+    def chain(x, y):
+        return (x + y) * 3 - x, torch.relu(x * y) / 7, (x > y * 0.1), (x * 100).to(torch.int32), x.float() + y
+    x, y = torch.randn(33, 64).to(dtype), torch.randn(64).to(dtype)
+    program, _ = compile_model(Call(chain), (x, y), tmp_path, *EMULATED)
+    for got, want in zip(run(program, [(x, y)], tmp_path)[0], eager(Call(chain), [(x, y)])[0]):
+        assert torch.equal(got, want)
+
+
+def test_integers_follow_python_and_wrap(tmp_path):
+    def whole(x, y):
+        return (x // y, x % y, torch.fmod(x, y), torch.div(x, y, rounding_mode="trunc"), x * 100000007 * x, x ** 3, x << 2, x >> 1, -x, ~x, torch.maximum(x, y),
+                (x > y) & (y > 0), x.sum(0), x.prod(1), x.to(torch.int8))
+    x = torch.tensor([[7, -7, 0], [2147483647, -5, 13]], dtype=torch.int32)
+    y = torch.tensor([[2, 2, -3], [-1, -3, 5]], dtype=torch.int32)
+    program, _ = compile_model(Call(whole), (x, y), tmp_path, *EMULATED)
+    for got, want in zip(run(program, [(x, y)], tmp_path)[0], eager(Call(whole), [(x, y)])[0]):
+        assert torch.equal(got, want)
+
+
+def test_nan_goes_where_aten_lets_it(tmp_path):
+    nan, inf = float("nan"), float("inf")
+    x, y = torch.tensor([nan, 1.0, inf, -inf, -0.0]), torch.tensor([1.0, nan, -inf, 2.0, 0.0])
+
+    def tests(x, y):
+        return (torch.maximum(x, y), torch.minimum(x, y), torch.fmax(x, y), x.clamp(-1, 1), torch.relu(x), x.amax(0), x.argmax(0), torch.remainder(x, y),
+                torch.nan_to_num(x), x == y, torch.floor_divide(x, y), torch.sign(x), x.isnan())
+    program, _ = compile_model(Call(tests), (x, y), tmp_path, *EMULATED)
+    for got, want in zip(run(program, [(x, y)], tmp_path)[0], eager(Call(tests), [(x, y)])[0]):
+        torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
+
+
+def test_sizes_of_the_call(tmp_path):
+    class Sized(nn.Module):
+        def forward(self, x):
+            y = x.transpose(0, 1).reshape(x.shape[1] * x.shape[0], -1)
+            return torch.softmax(x, 1), y + torch.arange(y.shape[0])[:, None], torch.cat([x, x[:1]]), x.mean((0, 1))
+
+    n, m = torch.export.Dim("n", min=1, max=64), torch.export.Dim("m", min=2, max=300)
+    calls = [(torch.randn(a, b, 8),) for a, b in ((3, 5), (1, 2), (64, 300), (7, 33))]
+    check_programs(Sized(), calls, tmp_path, dynamic_shapes={"x": {0: n, 1: m}})
+
+
+class Cache(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("keys", torch.zeros(1, 16, 4))
+        self.register_buffer("total", torch.zeros(3))
+
+    def forward(self, x, at):
+        self.keys.index_put_((torch.zeros(1, dtype=torch.long), at), x)
+        self.total.add_(x.sum())
+        return self.keys.sum(1) + self.total[0], self.keys[:, :4].clone()
+
+
+def test_buffers_are_written_in_place(tmp_path):
+    calls = [(torch.randn(2, 4), torch.tensor([i, i + 1])) for i in (0, 3, 3, 9)]
+    check_programs(Cache(), calls, tmp_path)
+
+
+def test_windows_and_resizes(tmp_path):
+    class Image(nn.Module):
+        def forward(self, x):
+            f = nn.functional
+            return (f.max_pool2d(x, 3, 2, 1), f.avg_pool2d(x, 2, padding=1, count_include_pad=False), f.adaptive_avg_pool2d(x, (3, 2)),
+                    f.interpolate(x, scale_factor=2.0, mode="nearest"), f.interpolate(x, size=(9, 5), mode="bilinear"),
+                    f.interpolate(x, size=(9, 5), mode="bilinear", align_corners=True), f.pixel_shuffle(x, 2))
+
+    check_programs(Image(), [(torch.randn(2, 4, 7, 10),)], tmp_path)
+
+
+def test_nvrtc_translates_for_every_architecture(tmp_path):
+    ids = torch.randint(0, 50, (3, 8))
+    program, _ = compile_model(Norms(), (ids,), tmp_path, "--backend", "cuda", "--spec", "cuda:arch=sm_90,compute_80", "--spec", f"cuda:dump_kernels={tmp_path}")
+    data = program.read_bytes()
+    assert b".target sm_80" in data and b"\x7fELF" in data
+    text = next(tmp_path.glob("*.cu")).read_text()
+    assert "PTERON_KERNEL native_layer_norm" in text
+
+
+@pytest.mark.parametrize("arch", ["sm_9x", "", "sm_90,sm_90", "sm_12"])
+def test_architectures_are_checked(tmp_path, arch):
+    torch.export.save(torch.export.export(Call(torch.relu), (torch.randn(3),)), tmp_path / "m.pt2")
+    done = pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", "--backend", "cuda", "--spec", f"cuda:arch={arch}", expect=2)
+    assert "architecture" in done.stderr and not (tmp_path / "m.pte").exists()
+
+
+def test_without_nvrtc_compiling_says_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.delenv("VIRTUAL_ENV")
+    monkeypatch.delenv("PTERON_CUDA_PATH", raising=False)
+    torch.export.save(torch.export.export(Call(torch.relu), (torch.randn(3),)), tmp_path / "m.pt2")
+    import ctypes
+    try:
+        ctypes.CDLL("libnvrtc.so.13")
+    except OSError:
+        done = pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", "--backend", "cuda", expect=6)
+        assert "nvidia-cuda-nvrtc" in done.stderr
