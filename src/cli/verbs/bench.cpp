@@ -11,6 +11,7 @@
 #include "base/json_writer.h"
 #include "base/mapped_file.h"
 #include "base/str_cat.h"
+#include "cli/cuda_times.h"
 #include "cli/profile.h"
 #include "cli/programs.h"
 #include "cli/session.h"
@@ -61,6 +62,7 @@ struct Measurement {
   double load_ms = 0, first_ms = 0, least_cpu_ms = 1e300;
   std::vector<double> latencies_ms;  // sorted
   std::vector<std::pair<std::string, DelegateMemory>> delegates;  // a backend each
+  CudaTimes cuda;
   Machine machine;
   std::string table, trace, profile_json;  // with --profile or --trace
   double at(double part) const { return latencies_ms[std::min(latencies_ms.size() - 1, static_cast<size_t>(part * static_cast<double>(latencies_ms.size())))]; }
@@ -145,6 +147,8 @@ Result<Measurement> measure(const Arguments& a, const Effort& effort) {
   }
   std::sort(out.latencies_ms.begin(), out.latencies_ms.end());
   add_memory(method->state(), &out);
+  constexpr size_t kTimedCalls = 30;
+  PTERON_ASSIGN(out.cuda, time_cuda(*method, call, kTimedCalls));
   if (a.flag("profile") || a.has("trace")) PTERON_TRY(profile(*method, call, std::min(effort.min_seconds, 2.0), &out));
   return out;
 }
@@ -169,7 +173,9 @@ Result<int> run_bench(const Arguments& a) {
     for (const auto& [id, memory] : m.delegates) {
       std::printf("%s holds %.1f MB of its own and %.1f MB of packed weights\n", id.c_str(), static_cast<double>(memory.own_bytes) / 1e6, static_cast<double>(memory.shared_bytes) / 1e6);
     }
+    if (m.cuda.found) std::printf("%s", m.cuda.summary().c_str());
     if (a.flag("profile")) std::printf("\n%s", m.table.c_str());
+    if (a.flag("profile") && m.cuda.found) std::printf("\n%s", m.cuda.table().c_str());
     return 0;
   }
   JsonWriter json;
@@ -197,6 +203,10 @@ Result<int> run_bench(const Arguments& a) {
     json.end_object();
   }
   json.end_array();
+  if (m.cuda.found) {
+    json.key("cuda");
+    m.cuda.to_json(json);
+  }
   if (a.flag("profile")) {
     json.key("profile");
     json.raw(m.profile_json);

@@ -426,6 +426,13 @@ int cuEventRecord(void* event, void* stream) {
     return true;
   });
 }
+int cuEventRecordWithFlags(void* event, void* stream, unsigned) {
+  ENTER("cuEventRecordWithFlags");
+  return put(static_cast<Stream*>(stream), [event] {
+    static_cast<Event*>(event)->when = std::chrono::steady_clock::now();
+    return true;
+  });
+}
 int cuEventSynchronize(void*) {
   ENTER("cuEventSynchronize");
   return forbid_capture();

@@ -19,6 +19,25 @@ struct DeviceFacts {
   uint64_t memory_bytes = 0;
 };
 
+/// Where the time of a call goes. Units: milliseconds.
+struct CallTimes {
+  double enqueue_ms = 0;      ///< of the host, until the device has everything
+  double to_device_ms = 0;    ///< copies of arguments
+  double kernels_ms = 0;
+  double to_host_ms = 0;      ///< copies of results
+  struct Kernel {
+    std::string name;
+    double ms = 0;
+  };
+  std::vector<Kernel> kernels;  ///< in the order of the call; with marks between them each takes a little longer than in `kernels_ms`
+};
+
+/// Lets the calls of a delegate that this backend made be timed from now on: as recorded calls with a mark behind each phase, and behind each kernel
+/// (by_kernel). Requires: `delegate` has run once with the arguments of those calls.
+void time_calls(Delegate& delegate, bool by_kernel);
+/// Of its last call since time_calls(); zeros if that was not recorded.
+CallTimes times_of(const Delegate& delegate);
+
 /// Starts the driver and looks at every device, without a context on any. driver_version: 13000 for CUDA 13.0.
 /// Errors: kUnavailable (what is missing).
 Result<std::vector<DeviceFacts>> probe_devices(int* driver_version);

@@ -3,6 +3,7 @@
 #include "backends/cuda/runtime/delegate.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "backends/cuda/payload.h"
@@ -12,6 +13,7 @@
 #include "backends/cuda/runtime/library_kernels.h"
 #include "backends/cuda/runtime/session.h"
 #include "backends/cuda/runtime/staging.h"
+#include "backends/cuda/runtime/timing.h"
 #include "base/str_cat.h"
 #include "pteron/program.h"
 #include "runtime/state.h"
@@ -56,6 +58,27 @@ struct Place {
   size_t input = 0;           ///< kInput
 };
 
+/// What the marks behind phases are called.
+constexpr std::string_view kBegin = "begin", kToDevice = "to device", kKernels = "kernels", kToHost = "to host";
+
+/// Puts a mark behind each instruction that works on the device.
+class MarkingObserver final : public runtime::CallObserver {
+ public:
+  MarkingObserver(const MethodState& state, const Session& session, Marks& marks) : state_(state), session_(session), marks_(marks) {}
+  Status after(size_t at) override {
+    const std::string& name = state_.info.operators[static_cast<size_t>(state_.operator_of[at])];
+    const std::span<Value* const> args = state_.code[at].args;
+    const bool generated = name == "pteron_cuda::launch.out" || name == "pteron_cuda::update.out";
+    if (!generated && !name.starts_with("pteron_cuda::") && !name.starts_with("aten::c")) return ok_status();
+    return marks_.put(session_.stream(), generated ? std::string(args[3]->string) : name);
+  }
+
+ private:
+  const MethodState& state_;
+  const Session& session_;
+  Marks& marks_;
+};
+
 class CudaDelegate final : public Delegate {
  public:
   CudaDelegate(std::shared_ptr<Device> device, ThreadPool& pool, LogSink* log)
@@ -65,6 +88,8 @@ class CudaDelegate final : public Delegate {
     const ContextScope scope(*device_);
     static_cast<void>(device_->wait().ok());  // memory that kernels still use must not go
     calls_.clear();
+    timed_.reset();
+    marks_.reset();
     method_.reset();
   }
 
@@ -105,7 +130,15 @@ class CudaDelegate final : public Delegate {
     return found;
   }
 
+  void time_calls(bool by_kernel) {
+    timing_ = by_kernel ? Timing::kKernels : Timing::kPhases;
+    timed_.reset();
+    times_ = {};
+  }
+  const CallTimes& times() const { return times_; }
+
   Status execute(std::span<Value* const> args) override {
+    begin_ = std::chrono::steady_clock::now();
     if (args.size() != inputs_.size() + outputs_.size()) {
       return Status(Code::kInvalidFile, str_cat("the call has ", args.size(), " arguments, the payload ", inputs_.size(), " inputs and ", outputs_.size(), " outputs"));
     }
@@ -288,6 +321,7 @@ class CudaDelegate final : public Delegate {
   }
 
   Status run_or_replay() {
+    if (timing_ != Timing::kOff && session_.graphs_allowed()) return run_timed();
     KnownCall* known = calls_.find(key_);
     if (known != nullptr && known->recorded != nullptr) {
       PTERON_TRY(known->recorded->replay());
@@ -308,6 +342,52 @@ class CudaDelegate final : public Delegate {
       return put_on_stream();
     }
     return known->recorded->replay();
+  }
+
+  /// A recorded call of its own, with marks.
+  Status run_timed() {
+    if (timed_ == nullptr || timed_key_ != key_) {
+      timed_.reset();
+      marks_ = std::make_unique<Marks>(device_);
+      KnownCall call;
+      PTERON_TRY(record(call));
+      timed_ = std::move(call.recorded);
+      timed_key_ = key_;
+      timed_results_ = std::move(call.results);
+    }
+    PTERON_TRY(timed_->replay());
+    const std::chrono::duration<double, std::milli> enqueue = std::chrono::steady_clock::now() - begin_;
+    results_ = timed_results_;
+    PTERON_TRY(device_->wait());
+    PTERON_ASSIGN(const std::vector<Marks::Step> steps, marks_->steps());
+    times_ = {};
+    times_.enqueue_ms = enqueue.count();
+    for (const Marks::Step& step : steps) {
+      if (step.what == kToDevice) {
+        times_.to_device_ms += step.ms;
+      } else if (step.what == kToHost) {
+        times_.to_host_ms += step.ms;
+      } else {
+        times_.kernels_ms += step.ms;
+        if (step.what != kKernels) times_.kernels.push_back({step.what, step.ms});
+      }
+    }
+    return ok_status();
+  }
+
+  /// Under time_calls() only.
+  Status mark(std::string_view what) {
+    if (timing_ == Timing::kOff || !session_.capturing()) return ok_status();
+    return marks_->put(session_.stream(), std::string(what));
+  }
+
+  Status run_marked() {
+    if (timing_ != Timing::kKernels || !session_.capturing()) return runtime::run_instructions(*state_);
+    MarkingObserver observer(*state_, session_, *marks_);
+    state_->observer = &observer;
+    Status status = runtime::run_instructions(*state_);
+    state_->observer = nullptr;
+    return status;
   }
 
   Status record(KnownCall& call) {
@@ -331,10 +411,12 @@ class CudaDelegate final : public Delegate {
   Status put_on_stream() {
     const Driver& d = device_->driver();
     const Stream stream = session_.stream();
+    PTERON_TRY(mark(kBegin));
     for (const Place& place : inputs_) {
       if (place.kind == Place::Kind::kStaged) PTERON_TRY(d.check(d.copy_to_device(place.address, place.host, place.bytes, stream), "copying to the device"));
       if (place.kind == Place::Kind::kCopied) PTERON_TRY(copy_tensor(session_, place.tensor->view, payload_view(place)));
     }
+    PTERON_TRY(mark(kToDevice));
     state_->inputs_changed = true;
     PTERON_TRY(runtime::prepare_call(*state_));
     for (OutputSlot& slot : state_->outputs) {
@@ -342,7 +424,8 @@ class CudaDelegate final : public Delegate {
       slot.value->tensor.capacity_bytes = slot.bound_bytes;
       slot.value->tensor.view.data = slot.caller_data;
     }
-    PTERON_TRY(runtime::run_instructions(*state_));
+    PTERON_TRY(run_marked());
+    PTERON_TRY(mark(kKernels));
     results_.clear();
     for (size_t i = 0; i < outputs_.size(); ++i) {
       Status status = put_result(i, stream);
@@ -353,7 +436,7 @@ class CudaDelegate final : public Delegate {
       if (place.kind == Place::Kind::kStaged) PTERON_TRY(d.check(d.copy_to_host(place.host, place.address, place.bytes, stream), "copying to the host"));
       if (place.kind == Place::Kind::kCopied) PTERON_TRY(copy_tensor(session_, payload_view(place), place.tensor->view));
     }
-    return ok_status();
+    return mark(kToHost);
   }
 
   /// Puts the copy of a result on the stream that the caller's tensor needs, and notes what it is.
@@ -446,6 +529,13 @@ class CudaDelegate final : public Delegate {
   CallKey key_;
   KnownCalls calls_;
   Recorder recorder_;
+  enum class Timing : uint8_t { kOff, kPhases, kKernels } timing_ = Timing::kOff;
+  std::chrono::steady_clock::time_point begin_;  ///< of the last call
+  CallTimes times_;
+  std::unique_ptr<Marks> marks_;
+  std::unique_ptr<RecordedCall> timed_;
+  CallKey timed_key_;
+  std::vector<TensorView> timed_results_;
   LogSink* log_;
   uint64_t growths_ = 0;          ///< of all staging memory, when calls_ was last looked at
   bool noted_ = false;
@@ -465,6 +555,9 @@ const runtime::KernelTable& kernel_table() {
 }
 
 }  // namespace
+
+void time_calls(Delegate& delegate, bool by_kernel) { static_cast<CudaDelegate&>(delegate).time_calls(by_kernel); }
+CallTimes times_of(const Delegate& delegate) { return static_cast<const CudaDelegate&>(delegate).times(); }
 
 Result<std::unique_ptr<Delegate>> load_delegate(const DelegateLoad& request, std::shared_ptr<Device> device) {
   ContextScope scope(*device);

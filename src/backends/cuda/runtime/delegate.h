@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "backends/cuda/runtime/backend.h"
 #include "backends/cuda/runtime/device.h"
 #include "pteron/delegate.h"
 

@@ -35,6 +35,8 @@ inline constexpr int kAttributeSharedLimit = 97;
 inline constexpr int kFunctionDynamicShared = 8;
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr int kCaptureThreadLocal = 1;
+/// A recorded call sets the event in every replay.
+inline constexpr unsigned kEventExternal = 1;
 
 /// Threads: immutable once open; the functions may be called from several threads.
 struct Driver {
