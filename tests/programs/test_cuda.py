@@ -119,6 +119,18 @@ def test_buffers_are_written_in_place(tmp_path):
     check_programs(Cache(), calls, tmp_path)
 
 
+def test_scans_and_orders(tmp_path):
+    def ordered(x, y):
+        values, places = torch.topk(x, 3, -1)
+        return (x.cumsum(0), x.cumsum(1), torch.cumprod(y, 0), y.to(torch.int16).cumsum(-1), values, places, *torch.sort(x * 2, 1, descending=True), *torch.sort(y, stable=True),
+                torch.topk(x, 2, 0, largest=False).values)
+
+    args = torch.randn(5, 70), torch.tensor([2.0, float("nan"), 1.0, 2.0, -3.0]).repeat(9)
+    program, _ = compile_model(Call(ordered), args, tmp_path, *EMULATED)
+    for got, want in zip(run(program, [args], tmp_path)[0], eager(Call(ordered), [args])[0]):
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
 def test_windows_and_resizes(tmp_path):
     class Image(nn.Module):
         def forward(self, x):
@@ -135,7 +147,10 @@ def test_nvrtc_translates_for_every_architecture(tmp_path):
     program, _ = compile_model(Norms(), (ids,), tmp_path, "--backend", "cuda", "--spec", "cuda:arch=sm_90,compute_80", "--spec", f"cuda:dump_kernels={tmp_path}")
     data = program.read_bytes()
     assert b".target sm_80" in data and b"\x7fELF" in data
-    text = next(tmp_path.glob("*.cu")).read_text()
+    def ordered(x):
+        return x.cumsum(1), x.cumsum(0), torch.topk(x, 3, -1), torch.logsumexp(x, 0), x.argmax(1)
+    compile_model(Call(ordered), (torch.randn(40, 64).to(torch.bfloat16),), tmp_path, "--backend", "cuda")
+    text = "".join(path.read_text() for path in tmp_path.glob("*.cu"))
     assert "PTERON_KERNEL native_layer_norm" in text
 
 

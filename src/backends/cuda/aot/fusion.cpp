@@ -177,6 +177,7 @@ class Fusion {
       for (const ValueId result : graph_[user].outputs) {
         if (const auto found = inside_.find(result.index); found != inside_.end()) readers.insert(found->second.begin(), found->second.end());
       }
+      if (kind_of(graph_, graph_[user]) == NodeKind::kWhole && kind != NodeKind::kView && !is_cheap(made, 0)) return root(made);
       if (reads_often(graph_[user], made) && is_costly_chain(made, 0)) return root(made);
     }
     if (by_library) {

@@ -141,6 +141,10 @@ constexpr std::string_view kRowOps[] = {"_fused_rms_norm",
 
 constexpr std::string_view kUpdateOps[] = {"index_put", "index_copy", "scatter.src", "scatter.value", "scatter_add", "index_add"};
 
+constexpr std::string_view kWholeOps[] = {"cumprod", "cumsum", "sort", "sort.stable", "topk"};
+/// Longest rows that are ordered: every element is compared with every other one.
+constexpr int64_t kMaxOrdered = 4096;
+
 template <size_t n>
 bool is_in(const std::string_view (&list)[n], std::string_view name) {
   return std::ranges::find(list, name) != std::end(list);
@@ -201,6 +205,11 @@ std::string unsupported_form(const ir::Graph& graph, const NodeView& n, std::str
     return "sums into a dtype without atomic additions";
   }
   if (op == "native_batch_norm" && n.boolean("training")) return "batch statistics";
+  if ((op.starts_with("sort") || op == "topk") && n.type("self").rank() > 0) {
+    const int64_t dim = n.integer("dim", -1);
+    const Expr size = n.type("self").sizes[static_cast<size_t>(dim < 0 ? dim + n.type("self").rank() : dim)];
+    if (ir::bounds(size).max > kMaxOrdered) return str_cat("an order of more than ", kMaxOrdered, " elements");
+  }
   if ((op == "flip" || op == "roll") && !n.all_const("dims")) return "dims that are no constants";
   if (n.has("dim") && !n.is_none("dim") && !n.is_value("dim")) {
     const auto* list = std::get_if<std::vector<Expr>>(&n.arg("dim"));
@@ -233,6 +242,7 @@ NodeKind kind_of(const ir::Graph& graph, const ir::Node& node, std::string* why)
   const bool is_scalar = find_scalar_op(op) != nullptr;
   const NodeKind kind = is_scalar || is_in(kPointOps, op) ? NodeKind::kPoint
                         : is_in(kRowOps, op)              ? NodeKind::kRow
+                        : is_in(kWholeOps, op)            ? NodeKind::kWhole
                         : is_in(kUpdateOps, op)           ? NodeKind::kUpdate
                                                           : NodeKind::kOther;
   if (kind == NodeKind::kOther) return refuse(why, "no kernel");
@@ -381,6 +391,8 @@ class KernelWriter {
     const ir::Node* node = graph_[value_].producer.valid() ? &graph_[graph_[value_].producer] : nullptr;
     if (node != nullptr && kind_of(graph_, *node) == NodeKind::kUpdate) {
       update(NodeView(graph_, *node->op, node->args));
+    } else if (node != nullptr && kind_of(graph_, *node) == NodeKind::kWhole) {
+      whole(NodeView(graph_, *node->op, node->args), type, static_cast<size_t>(std::ranges::find(node->outputs, value_) - node->outputs.begin()));
     } else if (row_.valid()) {
       rows(type);
     } else {
@@ -735,6 +747,85 @@ class KernelWriter {
     std::string text = loop_text(code, col, v, loop);
     text = replaced(std::move(text), "P_SLOT", v > 1 ? str_cat("j * ", v, " + k") : "j");
     return str_cat(head, counter_lines(col, "i", v), text, "}\n");
+  }
+
+  /// Scans and orders along one dim.
+  void whole(const NodeView& n, const TensorType& type, size_t output) {
+    const std::string_view op = std::string_view(n.op().name).substr(6);
+    const TensorType& in = n.type("self");
+    const ValueId self = n.value("self");
+    const int64_t dim = n.integer("dim", -1);
+    const size_t d = in.sizes.empty() ? 0 : static_cast<size_t>(dim < 0 ? dim + in.rank() : dim);
+    body_.stem_.emplace_back(op);
+    body_.set_rows(in.sizes, in.sizes.empty() ? 0 : 1u << d);
+    Counters row;
+    Expr rows = 1;
+    for (size_t k = 0, r = 0; k < in.sizes.size(); ++k) {
+      if (k == d) continue;
+      rows = rows * in.sizes[k];
+      if (!body_.row_at_[r].is_const()) row.symbols.push_back(body_.row_at_[r]), row.sizes.push_back(in.sizes[k]);
+      ++r;
+    }
+    const Expr count = in.sizes.empty() ? Expr(1) : in.sizes[d];
+    const std::string total = printer_(count), kind(memory_type(type.dtype));
+    const bool scans = op.starts_with("cum");
+    const bool alone = scans && (ir::bounds(rows).max >= 4096 || ir::bounds(count).max <= 32);
+    const int64_t team = alone ? 1 : 32, teams = alone ? kThreads : 4;
+    const auto place = [&](Expr at_dim) {
+      const ViewLayout layout = memory_.layout(value_);
+      Index at = body_.whole_index(body_.row_at_);
+      if (!at.empty()) at[d] = at_dim;
+      Expr offset = layout.offset;
+      for (size_t k = 0; k < at.size(); ++k) offset = offset + at[k] * layout.strides[k];
+      return body_.index(offset);
+    };
+    const Expr here = in.sizes.empty() ? Expr(0) : body_.col_at_[0];
+    const std::string here_name = here.is_const() ? "c_none" : body_.spelled_.at(here.node());
+    const auto element = [&](Expr at_dim) {
+      Index at = body_.whole_index(body_.row_at_);
+      if (!at.empty()) at[d] = at_dim;
+      return body_.element(self, at);
+    };
+    body_.scopes_.emplace_back();
+    if (scans) {
+      const DType sum = is_integral(type.dtype, true) ? DType::kInt64 : c_type(type.dtype) == "float" ? DType::kFloat32 : type.dtype;
+      const std::string t(c_type(sum)), how = op == "cumsum" ? "FoldSum" : "FoldProd", start = literal(op == "cumsum" ? 0 : 1, sum);
+      body_.statement(str_cat(t, " carry = ", start, ";"));
+      body_.open(str_cat("for (i64 begin = 0; begin < ", total, "; begin += ", team, ") {"));
+      body_.statement(str_cat("const auto ", here_name, " = (int)begin + tid;\n", t, " x = ", start, ";"));
+      body_.open(str_cat("if (", here_name, " < ", total, ") {"));
+      body_.statement(str_cat("x = ", converted(element(here), in.dtype, sum), ";"));
+      body_.close();
+      body_.statement(team == 1 ? str_cat("carry = ", how, "::of(carry, x);\nx = carry;")
+                                : str_cat("x = ", how, "::of(carry, p_scan_warp<", how, ">(x));\ncarry = p_last(x);"));
+      body_.statement(str_cat("if (", here_name, " < ", total, ") out[", place(here), "] = P_STORE(", kind, ", ", converted("x", sum, type.dtype), ");"));
+      body_.close();
+    } else {
+      const bool descending = op == "topk" ? n.boolean("largest") : n.boolean("descending");
+      const Expr kept = op == "topk" ? n.expr("k") : count;
+      body_.open(str_cat("for (int ", here_name, " = tid; ", here_name, " < ", total, "; ", here_name, " += ", team, ") {"));
+      const std::string x = element(here);
+      body_.statement("int rank = 0;");
+      const Expr other = body_.counter("other", count);
+      body_.open(str_cat("for (int other = 0; other < ", total, "; ++other) {"));
+      const std::string y = element(other);
+      body_.statement(str_cat("rank += p_before<", descending, ">(", y, ", other, ", x, ", ", here_name, ");"));
+      body_.close();
+      const Expr rank = body_.loaded("rank", kept);
+      body_.statement(
+          str_cat("if (rank < ", printer_(kept), ") out[", place(rank), "] = P_STORE(", kind, ", ", output == 0 ? x : str_cat("(i64)", here_name), ");"));
+      body_.close();
+    }
+    const std::string code = std::move(body_.scopes_.back().code);
+    body_.scopes_.clear();
+    merge(row);
+    launch_.threads = team == 1 ? kThreads : 128;
+    launch_.grid = {ceil_div(rows, teams), 1, 1};
+    const std::string type_i = wide(rows);
+    std::string out =
+        str_cat("const ", type_i, " row = (", type_i, ")blockIdx.x * ", teams, " + ", team == 1 ? "threadIdx.x" : "(threadIdx.x >> 5)",
+                ";\nif (row >= ", printer_(rows), ") return;\nconst int tid = ", team == 1 ? "0" : "(threadIdx.x & 31)", ";\n", counter_lines(row, "row", 1));
+    finish(out + loop_text(code, Counters{{}, {}, {}}, 1, 0));
   }
 
   /// Writes of a part: one thread for each element that is written.

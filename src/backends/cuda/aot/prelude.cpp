@@ -251,6 +251,27 @@ template <typename T> P_DEV Place<T> p_shuffle(Place<T> x, int m) { Place<T> r; 
 #define P_FOLD(name, expression) struct name { template <typename T> P_DEV T of(T a, T b) { return expression; } };
 P_FOLD(FoldSum, p_add(a, b)) P_FOLD(FoldProd, p_mul(a, b)) P_FOLD(FoldMax, p_max(a, b)) P_FOLD(FoldMin, p_min(a, b))
 P_FOLD(FoldAny, (T)(a || b)) P_FOLD(FoldAll, (T)(a && b))
+// The fold of what the lanes of a warp have, up to each of them.
+P_DEV float p_up(float x, int by) { return __shfl_up_sync(0xffffffffu, x, by); }
+P_DEV i64 p_up(i64 x, int by) { return __shfl_up_sync(0xffffffffu, x, by); }
+P_DEV double p_up(double x, int by) { return __longlong_as_double(__shfl_up_sync(0xffffffffu, (i64)__double_as_longlong(x), by)); }
+template <typename F, typename T> P_DEV T p_scan_warp(T x) {
+  for (int by = 1; by < 32; by <<= 1) {
+    const T before = p_up(x, by);
+    if ((int)(threadIdx.x & 31) >= by) x = F::of(before, x);
+  }
+  return x;
+}
+P_DEV float p_last(float x) { return __shfl_sync(0xffffffffu, x, 31); }
+P_DEV i64 p_last(i64 x) { return __shfl_sync(0xffffffffu, x, 31); }
+P_DEV double p_last(double x) { return __longlong_as_double(__shfl_sync(0xffffffffu, (i64)__double_as_longlong(x), 31)); }
+// Whether element a at place i stands before b at j in the order; NaN is larger than every number, equal ones keep their places.
+template <bool descending, typename T> P_DEV bool p_before(T a, i64 i, T b, i64 j) {
+  const bool an = a != a, bn = b != b;
+  if (an != bn) return descending ? an : bn;
+  if (an || a == b) return i < j;
+  return descending ? a > b : a < b;
+}
 // NaN is first among the largest and the smallest; of equals the first element; at < 0: nothing yet.
 #define P_ARG(name, better) \
   struct name { template <typename T> P_DEV Place<T> of(Place<T> a, Place<T> b) { \

@@ -137,7 +137,9 @@ std::string Body::row(const NodeView& n, ValueId result, size_t output, const In
     fail(result, "another row than that of the kernel");
     return "0";
   }
-  const DType wide = c_type(in.dtype) == "float" ? DType::kFloat32 : in.dtype;
+  const bool is_log = base == "logsumexp" || base.ends_with("softmax");  // of integers: in the result's dtype
+  const DType own = is_log && is_integral(in.dtype, true) ? out : in.dtype;
+  const DType wide = c_type(own) == "float" ? DType::kFloat32 : own;
   const ValueId x_value = n.value(input);
   const Index all = whole_index(rows);
   Expr count = 1;
