@@ -573,5 +573,52 @@ TEST(CpuRecurrent, EqualPortableKernels) {
   }
 }
 
+/// Results beyond the last cache are written another way: equal to what each row gives alone.
+TEST(CpuNorms, LargeResultsAreThoseOfTheirRows) {
+  constexpr int64_t kRows = 3200, kColumns = 1024;
+  std::vector<float> x = random_floats(static_cast<size_t>(kRows * kColumns), 7), weight = random_floats(kColumns, 8), bias = random_floats(kColumns, 9);
+  const auto softmax = [&](std::vector<float>& from, std::vector<float>& to, int64_t rows) {
+    Args args;
+    args.floats({rows, kColumns}, from);
+    args.integer(1);
+    args.boolean(false);
+    args.floats({rows, kColumns}, to);
+    return args.run(kernel_of(norm_kernels(), "aten::_softmax.out"), 2);
+  };
+  const auto rms_norm = [&](std::vector<float>& from, std::vector<float>& to, int64_t rows) {
+    Args args;
+    args.floats({rows, kColumns}, from);
+    args.floats({kColumns}, weight);
+    args.number(1e-5);
+    args.floats({rows, kColumns}, to);
+    return args.run(kernel_of(norm_kernels(), "pteron_cpu::rms_norm.out"), 2);
+  };
+  const auto layer_norm = [&](std::vector<float>& from, std::vector<float>& to, int64_t rows) {
+    std::vector<float> mean(static_cast<size_t>(rows)), rstd(mean.size());
+    Args args;
+    args.floats({rows, kColumns}, from);
+    args.ints({kColumns});
+    args.floats({kColumns}, weight);
+    args.floats({kColumns}, bias);
+    args.number(1e-5);
+    args.floats({rows, kColumns}, to);
+    args.floats({rows, 1}, mean);
+    args.floats({rows, 1}, rstd);
+    return args.run(kernel_of(norm_kernels(), "aten::native_layer_norm.out"), 2);
+  };
+  const auto check = [&](const auto& run) {
+    std::vector<float> all(x.size(), -7), one(kColumns);
+    ASSERT_TRUE(run(x, all, kRows).ok());
+    for (const int64_t row : {int64_t{0}, int64_t{1}, kRows / 2, kRows - 1}) {
+      std::vector<float> from(x.begin() + row * kColumns, x.begin() + (row + 1) * kColumns);
+      ASSERT_TRUE(run(from, one, 1).ok());
+      EXPECT_TRUE(std::equal(one.begin(), one.end(), all.begin() + row * kColumns)) << "row " << row;
+    }
+  };
+  check(softmax);
+  check(rms_norm);
+  check(layer_norm);
+}
+
 }  // namespace
 }  // namespace pteron::cpu

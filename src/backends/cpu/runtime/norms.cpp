@@ -5,6 +5,7 @@
 
 #include "backends/cpu/runtime/geometry.h"
 #include "backends/cpu/runtime/kernels.h"
+#include "backends/cpu/runtime/pointwise_ops.h"
 #include "backends/cpu/runtime/portable.h"
 #include "backends/cpu/runtime/row_ops.h"
 #include "base/str_cat.h"
@@ -72,6 +73,28 @@ void each_row(KernelContext& context, const Outer& o, int64_t n, Fn fn) {
   context.pool->parallel_for(o.count, grain, run);
 }
 
+/// Results of this size do not stay in the last cache.
+constexpr int64_t kStreamBytes = 12 << 20;
+constexpr int64_t kStreamedRow = 4096;
+
+/// fn(offset in x, where the row's results go, row) for every row of n elements. Large results go past the caches: a store would read their lines first.
+template <class Fn>
+void each_result_row(KernelContext& context, const Outer& o, int64_t n, float* y, Fn fn) {
+  const bool streams = o.count * n * static_cast<int64_t>(sizeof(float)) >= kStreamBytes && n <= kStreamedRow && n % 16 == 0;
+  if (!streams) return each_row(context, o, n, [&](int64_t from, int64_t to, int64_t row) { fn(from, y + to, row); });
+  const auto run = [&](int64_t begin, int64_t end) {
+    alignas(64) float made[kStreamedRow];
+    for (int64_t i = begin; i < end; ++i) {
+      int64_t from = 0, to = 0;
+      offsets_at(o, i, &from, &to);
+      fn(from, made, i);
+      pointwise_set().stream(made, y + to, static_cast<size_t>(n));
+    }
+    pointwise_set().flush();
+  };
+  context.pool->parallel_for(o.count, std::max<int64_t>(1, kGrain / n), run);
+}
+
 // self, dim, half_to_float, out
 template <bool kLog>
 Status softmax(KernelContext& context, std::span<Value* const> args) {
@@ -88,7 +111,7 @@ Status softmax(KernelContext& context, std::span<Value* const> args) {
   if (y.stride(static_cast<int>(dim)) != 1) return other.fn(context, args);
   const int64_t n = x.size(static_cast<int>(dim));
   const RowSet& rows = row_set();
-  each_row(context, outer_of(x, y, rank, static_cast<int>(dim)), n, [&](int64_t from, int64_t to, int64_t) { rows.softmax(x.as<float>() + from, y.as<float>() + to, n, kLog); });
+  each_result_row(context, outer_of(x, y, rank, static_cast<int>(dim)), n, y.as<float>(), [&](int64_t from, float* to, int64_t) { rows.softmax(x.as<float>() + from, to, n, kLog); });
   return ok_status();
 }
 
@@ -131,8 +154,8 @@ Status layer_norm(KernelContext& context, std::span<Value* const> args) {
   const float *weight = data_or_null(*args[2]), *bias = data_or_null(*args[3]);
   const auto eps = static_cast<float>(runtime::Unpack<double>::get(*args[4]));
   const RowSet& rows = row_set();
-  each_row(context, outer_of(x, y, first, -1), n, [&](int64_t from, int64_t to, int64_t row) {
-    rows.layer_norm(x.as<float>() + from, weight, bias, y.as<float>() + to, n, eps, mean.as<float>() + row, rstd.as<float>() + row);
+  each_result_row(context, outer_of(x, y, first, -1), n, y.as<float>(), [&](int64_t from, float* to, int64_t row) {
+    rows.layer_norm(x.as<float>() + from, weight, bias, to, n, eps, mean.as<float>() + row, rstd.as<float>() + row);
   });
   return ok_status();
 }
@@ -150,7 +173,7 @@ Status rms_norm_out(KernelContext& context, const Tensor& x, const Tensor* weigh
   const Outer outer = outer_of(x, out, last, -1);
   const bool dense = (n == 1 || (x.stride(last) == 1 && out.stride(last) == 1)) && (weight == nullptr || n == 1 || weight->stride(0) == 1);
   if (dense) {
-    each_row(context, outer, n, [&](int64_t from, int64_t to, int64_t) { rows.rms_norm(x.as<float>() + from, factors, out.as<float>() + to, n, static_cast<float>(eps)); });
+    each_result_row(context, outer, n, out.as<float>(), [&](int64_t from, float* to, int64_t) { rows.rms_norm(x.as<float>() + from, factors, to, n, static_cast<float>(eps)); });
     return ok_status();
   }
   const int64_t step = x.stride(last), out_step = out.stride(last), weight_step = weight != nullptr ? weight->stride(0) : 0;
