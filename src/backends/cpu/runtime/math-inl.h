@@ -33,9 +33,8 @@ HWY_INLINE void store_first(Vec<D> v, D d, float* to, size_t n) {
 /// x, or the bound that it is beyond; NaN stays NaN.
 template <class D>
 HWY_INLINE Vec<D> bounded(D d, Vec<D> x, float low, float high) {
-  const Vec<D> l = hn::Set(d, low), h = hn::Set(d, high);
-  x = hn::IfThenElse(hn::Lt(x, l), l, x);
-  return hn::IfThenElse(hn::Gt(x, h), h, x);
+  // The instructions give their second operand if one is NaN.
+  return hn::Min(hn::Set(d, high), hn::Max(hn::Set(d, low), x));
 }
 
 template <class D>
@@ -47,17 +46,17 @@ HWY_INLINE Vec<D> horner(D d, Vec<D> x, Vec<D> sum, float next, Rest... rest) {
   return horner(d, x, hn::MulAdd(sum, x, hn::Set(d, next)), rest...);
 }
 
-/// exp(x) = (1 + tail) * 2^k with |x - k ln 2| <= ln2 / 2.
+/// exp(x) = (1 + tail) * 2^k with |x - k ln 2| <= ln2 / 2; n is k in float.
 template <class D>
-HWY_INLINE Vec<D> exp_tail(D d, Vec<D> x, hn::Vec<hn::RebindToSigned<D>>* k) {
+HWY_INLINE Vec<D> exp_tail(D d, Vec<D> x, hn::Vec<hn::RebindToSigned<D>>* k, Vec<D>* n) {
   // Adding 1.5 * 2^23 rounds to an integer, whose low bits are then those of the sum.
   const hn::RebindToSigned<D> di;
   const Vec<D> shift = hn::Set(d, 12582912.0f);
   const Vec<D> shifted = hn::MulAdd(x, hn::Set(d, 1.44269504088896341f), shift);
   *k = hn::Sub(hn::BitCast(di, shifted), hn::Set(di, 0x4b400000));
-  const Vec<D> n = hn::Sub(shifted, shift);
-  Vec<D> r = hn::NegMulAdd(n, hn::Set(d, 0.693145751953125f), x);
-  r = hn::NegMulAdd(n, hn::Set(d, 1.42860682030941723e-6f), r);
+  *n = hn::Sub(shifted, shift);
+  Vec<D> r = hn::NegMulAdd(*n, hn::Set(d, 0.693145751953125f), x);
+  r = hn::NegMulAdd(*n, hn::Set(d, 1.42860682030941723e-6f), r);
   // (exp(r) - 1 - r) / r^2, error 2e-10
   const Vec<D> p = horner(d, r, hn::Set(d, 0.0001990761811612174f), 0.0013933676527813077f, 0.00833328627049923f, 0.041666463017463684f,
                           0.1666666716337204f, 0.5f);
@@ -68,7 +67,11 @@ template <class D>
 HWY_INLINE Vec<D> exp(D d, Vec<D> x) {
   const hn::RebindToSigned<D> di;
   hn::Vec<hn::RebindToSigned<D>> k;
-  const Vec<D> tail = exp_tail(d, bounded(d, x, -105.0f, 90.0f), &k);
+  Vec<D> n;
+  const Vec<D> tail = exp_tail(d, bounded(d, x, -105.0f, 90.0f), &k, &n);
+#if HWY_TARGET <= HWY_AVX3
+  if constexpr (hn::MaxLanes(D()) == 16) return Vec<D>{_mm512_maskz_scalef_ps(0xffff, hn::Add(tail, hn::Set(d, 1.0f)).raw, n.raw)};
+#endif
   // 2^k in two steps, so that subnormal results round once; the first goes into the exponent bits of a number near 1.
   const auto half = hn::ShiftRight<1>(k);
   const Vec<D> p = hn::Add(tail, hn::Set(d, 1.0f));
@@ -98,7 +101,8 @@ template <class D>
 HWY_INLINE Vec<D> expm1(D d, Vec<D> x) {
   const hn::RebindToSigned<D> di;
   hn::Vec<hn::RebindToSigned<D>> k;
-  const Vec<D> tail = exp_tail(d, bounded(d, x, -20.0f, 89.0f), &k);
+  Vec<D> n;
+  const Vec<D> tail = exp_tail(d, bounded(d, x, -20.0f, 89.0f), &k, &n);
   // 2 * (2^(k-1) * (1 + tail) - 1/2): k may be 128
   const Vec<D> scale = hn::BitCast(d, hn::Add(hn::ShiftLeft<23>(k), hn::Set(di, 126 << 23)));
   const Vec<D> y = hn::MulAdd(scale, tail, hn::Sub(scale, hn::Set(d, 0.5f)));
