@@ -8,7 +8,7 @@
 namespace pteron {
 
 /// A function that runs on a thread of its own, or, where the process may use one CPU only or the system has no more threads, in wait().
-/// Threads: wait() and the destructor belong to the thread that made it.
+/// Threads: wait() and the destructor are called by one thread at a time.
 class Background {
  public:
   explicit Background(std::function<void()> work);

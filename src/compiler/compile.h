@@ -176,6 +176,8 @@ struct EdgeProgram {
   std::string data_name;         ///< of the data file; empty: none was asked for
   bool external_constants = false;
   CompileReport report;
+  /// Comparisons of the archives' checksums, which go on while the program is compiled and written; write_data() and write_program() wait for them.
+  std::vector<std::function<Status()>> pending_checks;
   bool stopped = false;          ///< at CompileOptions::stop_after: not for finalize()
 };
 
@@ -195,6 +197,7 @@ struct FinishedProgram {
   std::string manifest_hash;       ///< of the data file
   uint64_t alignment_bytes = 64;
   Buffer facts;                    ///< pteron.meta, which `program` borrows
+  std::vector<std::function<Status()>> pending_checks;  ///< as EdgeProgram::pending_checks
   CompileReport report;
 };
 

@@ -181,12 +181,29 @@ Result<FinishedProgram> finalize(const EdgeProgram& edge, const CompileOptions& 
   for (const std::string_view phase : {"emit", "write"}) {  // both leave the program as it is
     if (options.dump && std::ranges::find(options.dump_after, phase) != options.dump_after.end()) options.dump(phase, ir::print(edge.program));
   }
+  out.pending_checks = edge.pending_checks;
   out.report.phases.push_back(clock.lap("emit"));
   return out;
 }
 
-Status write_data(const FinishedProgram& finished, ByteSink& sink) { return format::write_data_file(finished.data, {finished.alignment_bytes}, sink); }
+namespace {
 
-Status write_program(const FinishedProgram& finished, ByteSink& sink) { return format::write_program(finished.program, {finished.alignment_bytes}, sink); }
+/// After the writing, which takes as long as they do: what is written appears under its name only later, if all went well.
+Status wait_for_checks(const FinishedProgram& finished) {
+  for (const std::function<Status()>& check : finished.pending_checks) PTERON_TRY(check());
+  return ok_status();
+}
+
+}  // namespace
+
+Status write_data(const FinishedProgram& finished, ByteSink& sink) {
+  PTERON_TRY(format::write_data_file(finished.data, {finished.alignment_bytes}, sink));
+  return wait_for_checks(finished);
+}
+
+Status write_program(const FinishedProgram& finished, ByteSink& sink) {
+  PTERON_TRY(format::write_program(finished.program, {finished.alignment_bytes}, sink));
+  return wait_for_checks(finished);
+}
 
 }  // namespace pteron::compiler

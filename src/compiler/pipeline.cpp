@@ -92,7 +92,7 @@ class Driver {
   PhaseClock clock_;
 };
 
-Status import_methods(const CompileOptions& options, const ir::Catalog& catalog, ir::Program& program, ir::Guards& guards) {
+Status import_methods(const CompileOptions& options, const ir::Catalog& catalog, EdgeProgram& edge) {
   for (const MethodSource& source : options.methods) {
     std::shared_ptr<FileBytes> archive = source.bytes;
     if (archive == nullptr) {
@@ -101,10 +101,15 @@ Status import_methods(const CompileOptions& options, const ir::Catalog& catalog,
     importer::ImportOptions import;
     import.method = source.method;
     import.log = options.log;
-    import.guards = &guards;
-    Status status = importer::import_archive(std::move(archive), catalog, import, program);
+    import.guards = &edge.guards;
+    importer::PendingChecks checks;
+    import.pending_checks = &checks;
+    Status status = importer::import_archive(std::move(archive), catalog, import, edge.program);
     const std::string name = source.path.empty() ? str_cat("the archive of method ", source.method, " in memory") : source.path;
     if (!status.ok()) return std::move(status).with_context(str_cat("loading ", name));
+    for (auto& check : checks) {
+      edge.pending_checks.push_back([check = std::move(check), name] { return check().with_context(str_cat("loading ", name)); });
+    }
   }
   return ok_status();
 }
@@ -361,7 +366,7 @@ Status export_into(const CompileOptions& options, const Environment& environment
   Driver driver(options, context, program, edge.report);
   bool& stop = edge.stopped;
 
-  PTERON_TRY(import_methods(options, *environment.catalog, program, edge.guards));
+  PTERON_TRY(import_methods(options, *environment.catalog, edge));
   for (const auto& method : program.methods) {
     if (environment.prebuilt != nullptr) PTERON_TRY(environment.prebuilt->prepare(*method, *environment.catalog));
   }
@@ -424,6 +429,7 @@ Status export_into(const CompileOptions& options, const Environment& environment
 Result<std::unique_ptr<EdgeProgram>> export_program(const CompileOptions& options, const Environment& environment) {
   auto edge = std::make_unique<EdgeProgram>();
   PTERON_TRY(export_into(options, environment, *edge));
+  for (size_t i = 0; edge->stopped && i < edge->pending_checks.size(); ++i) PTERON_TRY(edge->pending_checks[i]());  // finalize() will not
   return edge;
 }
 

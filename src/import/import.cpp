@@ -300,14 +300,23 @@ class SignatureReader {
   std::unordered_map<std::string_view, size_t> states_, positions_;
 };
 
+/// An archive and what reads it beside the import.
+struct CheckedArchive {
+  explicit CheckedArchive(Archive opened) : archive(std::move(opened)), check(archive.zip()) {}
+  Archive archive;
+  PayloadCheck check;
+};
+
 }  // namespace
 
 Status import_archive(std::shared_ptr<FileBytes> file, const ir::Catalog& catalog, const ImportOptions& options, ir::Program& program) {
-  PTERON_ASSIGN(const Archive archive, Archive::open(std::move(file)));
+  PTERON_ASSIGN(Archive opened, Archive::open(std::move(file)));
+  const auto checked = std::make_shared<CheckedArchive>(std::move(opened));
+  const Archive& archive = checked->archive;
+  PayloadCheck& check = checked->check;
   PTERON_ASSIGN(const std::string model, archive.choose_model(options.model));
   PTERON_ASSIGN(PayloadTable weights, PayloadTable::open(archive, model, "weights"));
   PTERON_ASSIGN(PayloadTable constants, PayloadTable::open(archive, model, "constants"));
-  PayloadCheck check(archive.zip());
   if (options.check_weights) {
     weights.add_to(check, archive);
     constants.add_to(check, archive);
@@ -330,7 +339,11 @@ Status import_archive(std::shared_ptr<FileBytes> file, const ir::Catalog& catalo
   if (Status status = ir::verify(method->graph, ir::Dialect::kImported); !status.ok()) {
     return Status::invalid_file(str_cat(path, ": ", status.message()));  // an archive that contradicts the schemas or itself
   }
-  PTERON_TRY(check.finish());
+  if (options.pending_checks != nullptr) {
+    options.pending_checks->push_back([checked] { return checked->check.finish(); });
+  } else {
+    PTERON_TRY(check.finish());
+  }
   program.methods.push_back(std::move(method));
   return ok_status();
 }

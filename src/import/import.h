@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/log.h"
 #include "base/mapped_file.h"
@@ -22,12 +24,17 @@ enum class SourceDetail : uint8_t {
   kNone,
 };
 
+/// Comparisons of checksums that go on beside the caller. Each waits for its result, and gives the same one when it is called again.
+/// Owns:    what it reads. Errors: kInvalidFile, with the weight's name.
+using PendingChecks = std::vector<std::function<Status()>>;
+
 struct ImportOptions {
   std::string model;               ///< name of the program in the archive; empty: the only one, or "model"
   std::string method = "forward";  ///< name of the method it becomes
   SourceDetail source = SourceDetail::kShort;
   LogSink* log = nullptr;          ///< gets warnings; may be null
   bool check_weights = true;       ///< compare the checksums of weights, which reads their bytes; the rest of the archive is always checked
+  PendingChecks* pending_checks = nullptr;  ///< gets the comparison, whose result must be asked for before anything is written; null: it is waited for
   ir::Guards* guards = nullptr;    ///< gets what the export assumed about sizes of inputs; may be null
 };
 

@@ -29,12 +29,15 @@ void PayloadCheck::work() {
 }
 
 Status PayloadCheck::finish() {
+  const std::lock_guard lock(finishing_);
+  if (result_) return *result_;
   work();
   if (beside_ != nullptr) beside_->wait();
-  for (size_t i = 0; i < found_.size(); ++i) {
-    if (!found_[i].ok()) return std::move(found_[i]).with_context(str_cat("weight '", entries_[i].second, "'"));
+  result_ = ok_status();
+  for (size_t i = 0; i < found_.size() && result_->ok(); ++i) {
+    if (!found_[i].ok()) result_ = std::move(found_[i]).with_context(str_cat("weight '", entries_[i].second, "'"));
   }
-  return ok_status();
+  return *result_;
 }
 
 }  // namespace pteron::importer

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,7 +27,8 @@ class PayloadCheck {
   /// Before start(). Each entry is checked once; deflated ones are not, since reading them does it.
   void add(const ZipEntry& entry, std::string name);
   void start();
-  /// The first damaged one by place in the archive. Errors: kInvalidFile, with the weight's name.
+  /// The first damaged one by place in the archive; the same when it is called again, from any thread.
+  /// Errors: kInvalidFile, with the weight's name.
   Status finish();
 
  private:
@@ -35,6 +38,8 @@ class PayloadCheck {
   std::vector<std::pair<const ZipEntry*, std::string>> entries_;  ///< after start() by place, each once
   std::vector<Status> found_;  ///< as many as entries; each written by one thread
   std::atomic<size_t> next_{0};
+  std::mutex finishing_;
+  std::optional<Status> result_;
   std::unique_ptr<Background> beside_;  ///< last: ends before what it uses
 };
 

@@ -32,6 +32,7 @@ TEST(PayloadCheck, NamesTheDamagedWeight) {
     check.start();
     const Status found = check.finish();
     EXPECT_EQ(found.ok(), damaged == kEntries);
+    EXPECT_EQ(check.finish().message(), found.message());
     if (damaged == kEntries) continue;
     EXPECT_EQ(found.code(), Code::kInvalidFile);
     EXPECT_NE(found.message().find(str_cat("weight 'w", damaged, "'")), std::string::npos) << found.message();

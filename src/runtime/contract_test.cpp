@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "base/str_cat.h"
 #include "format/data_file.h"
 #include "format/meta.h"
 #include "runtime/test_program.h"
@@ -243,6 +244,9 @@ TEST(DataFiles, AreRefusedWithReason) {
   format::DataFileSpec opaque = data_with(weight, {3});
   opaque.entries[0].layout.reset();
   const TemporaryFile no_layout(written(opaque));
+  format::DataFileSpec retyped = data_with(weight, {3});
+  retyped.entries[0].layout = format::DataLayout{DType::kInt32, {3}, {}};
+  const TemporaryFile other_dtype(written(retyped));
   struct Row {
     std::vector<std::string> files;
     Code code;
@@ -252,6 +256,9 @@ TEST(DataFiles, AreRefusedWithReason) {
       {{}, Code::kNotFound, "constant \"weight\" is in a data file (.ptd), and none was given"},
       {{no_key.path}, Code::kNotFound, "constant \"weight\" is in none of the 1 data files given"},
       {{other_shape.path}, Code::kIncompatible, "\"weight\" is float32 [3], the program expects float32 [2]"},
+      {{other_dtype.path}, Code::kIncompatible, "\"weight\" is int32 [3], the program expects float32 [2]"},
+      {{no_key.path, other_shape.path}, Code::kIncompatible, "\"weight\" is float32 [3], the program expects float32 [2]"},
+      {{"/"}, Code::kNotFound, "/ is a directory, a regular file is expected"},
       {{no_layout.path}, Code::kIncompatible, "\"weight\" has no tensor layout"},
       {{other_shape.path, other_shape.path}, Code::kIncompatible, "both hold \"weight\""},
       {{junk.path}, Code::kInvalidFile, junk.path.c_str()},
@@ -314,8 +321,77 @@ TEST(DataFiles, AreRecognisedByTheirManifest) {
   EXPECT_ERROR(loaded([](LoadOptions& o) { o.data_fds = {-1}; }), Code::kIo, "descriptor -1");
   EXPECT_ERROR(loaded([](LoadOptions&) {}), Code::kNotFound, "needs its data file model.ptd (");
   EXPECT_ERROR(memory(longer_bytes), Code::kIncompatible, "data file 0 in memory has ");
+  EXPECT_ERROR(loaded([&](LoadOptions& o) { o.data_files = {wrong_file.path}, o.data_in_memory = {longer_bytes}; }), Code::kIncompatible, "both hold");
+  const std::span<const std::byte> right = right_bytes;
+  const TemporaryFile longer_file(longer_bytes), cut_file(right.first(right.size() - 1)), no_file(right.first(0));
+  EXPECT_ERROR(file(longer_file), Code::kIncompatible, longer_file.path);
+  EXPECT_ERROR(descriptor(longer_file), Code::kIncompatible, "data file from descriptor ");
+  for (size_t size = 0; size < right_bytes.size(); ++size) EXPECT_FALSE(memory(std::span(right_bytes).first(size)).ok()) << size;
+  EXPECT_ERROR(memory(std::span(right_bytes).first(right_bytes.size() - 1)), Code::kInvalidFile, "data file 0 in memory: ");
+  EXPECT_ERROR(file(cut_file), Code::kInvalidFile, cut_file.path);
+  EXPECT_ERROR(descriptor(cut_file), Code::kInvalidFile, "data file from descriptor ");
+  EXPECT_ERROR(file(no_file), Code::kInvalidFile, no_file.path);
+  const int folder = ::open("/", O_RDONLY | O_DIRECTORY);
+  EXPECT_ERROR(loaded([&](LoadOptions& o) { o.data_fds = {folder}; }), Code::kInvalidInput, "is not a regular file");
+  ::close(folder);
   EXPECT_OK(memory(changed_bytes));  // read by kernels only: bytes are hashed on demand
   EXPECT_ERROR(memory(changed_bytes, true), Code::kInvalidFile, "data weight has other bytes than its manifest says");
+}
+
+TEST(DataFiles, AreTheSameFromMemoryAndDescriptors) {
+  const Floats weight = {10, 20, 30};
+  format::DataFileSpec renamed = data_with(weight, {3}), retyped = data_with(weight, {3});
+  renamed.entries[0].key = "bias";
+  retyped.entries[0].layout = format::DataLayout{DType::kInt32, {3}, {}};
+  struct Row {
+    std::vector<std::byte> bytes;
+    Code code;
+    const char* part;
+  };
+  const Row rows[] = {{written(renamed), Code::kNotFound, "\"weight\" is in none of the 1 data files given"},
+                      {written(data_with(weight, {3})), Code::kIncompatible, "is float32 [3], the program expects float32 [2]"},
+                      {written(retyped), Code::kIncompatible, "is int32 [3], the program expects float32 [2]"}};
+  for (const Row& row : rows) {
+    LoadOptions memory = test_options(), descriptor = test_options();
+    memory.data_in_memory = {row.bytes};
+    const TemporaryFile file(row.bytes);
+    const int fd = ::open(file.path.c_str(), O_RDONLY);
+    descriptor.data_fds = {fd};
+    PlanBuilder a = external_program(), b = external_program();
+    EXPECT_ERROR(load_error(a, memory), row.code, row.part);
+    EXPECT_ERROR(load_error(b, descriptor), row.code, row.part);
+    ::close(fd);
+  }
+}
+
+/// What a payload finds in the program around it.
+struct OuterData final : NamedData {
+  std::span<const std::byte> bytes;
+  bool is_changed = false;
+  std::optional<std::span<const std::byte>> find(std::string_view key) const override {
+    return key == "weight" && bytes.data() != nullptr ? std::optional(bytes) : std::nullopt;
+  }
+  Status verify(std::string_view) const override { return is_changed ? Status::invalid_file("other bytes than its manifest says") : ok_status(); }
+};
+
+TEST(DataFiles, OfThePayloadsProgramHaveTheWholeWeight) {
+  const Floats weight = {10, 20, 30};
+  OuterData outer;
+  const auto error = [&] {
+    LoadOptions options = test_options();
+    options.outer_data = &outer;
+    PlanBuilder b = external_program();
+    return load_error(b, options);
+  };
+  EXPECT_ERROR(error(), Code::kNotFound, "\"weight\" is neither in the program nor in a data file");
+  for (const size_t count : {size_t{0}, size_t{1}, size_t{3}}) {
+    outer.bytes = std::as_bytes(std::span(weight)).first(4 * count);
+    EXPECT_ERROR(error(), Code::kIncompatible, str_cat("has ", 4 * count, " bytes, expected 8"));
+  }
+  outer.bytes = std::as_bytes(std::span(weight)).first(8);
+  EXPECT_OK(error());
+  outer.is_changed = true;
+  EXPECT_ERROR(error(), Code::kInvalidFile, "other bytes than its manifest says");
 }
 
 /// A counter whose state lies in arena 2, which pteron.meta may share: out = s + x, s = out.

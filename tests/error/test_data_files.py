@@ -4,6 +4,7 @@ import os
 import shutil
 import struct
 import subprocess
+import zipfile
 
 import pytest
 
@@ -215,6 +216,22 @@ def test_a_save_that_fails_leaves_the_old_pair(pteron, sample, saved, tmp_path):
     assert {name: (tmp_path / name).read_bytes() for name in listing(tmp_path)} == before
 
 
+@pytest.mark.parametrize("words", [[], ["--external-weights"], ["--backend", "portable"], ["--backend", "portable", "--external-weights"], ["--stop-after", "emit"],
+                                   ["--stop-after", "decompose"]], ids=" ".join)
+def test_a_damaged_archive_replaces_nothing(pteron, other, saved, tmp_path, words):
+    """Its weights are compared while the files are written."""
+    (tmp_path / "in").mkdir()
+    archive = bytearray(other.read_bytes())
+    with zipfile.ZipFile(other) as entries:
+        weight = next(entry for entry in entries.infolist() if "/weight_" in entry.filename and entry.file_size > 8)
+    begin = weight.header_offset + 30 + struct.unpack_from("<H", archive, weight.header_offset + 26)[0] + struct.unpack_from("<H", archive, weight.header_offset + 28)[0]
+    archive[begin + 5] ^= 1
+    (tmp_path / "in" / "bad.pt2").write_bytes(archive)
+    before = {name: (tmp_path / name).read_bytes() for name in ("m.pte", "m.ptd")}
+    refused(pteron("compile", tmp_path / "in" / "bad.pt2", "-o", saved, "--force", *words), 3, "bad.pt2", "weight '", "is damaged: checksum")
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before and listing(tmp_path) == ["in", "m.ptd", "m.pte"]
+
+
 def test_a_save_killed_between_its_files_is_refused(pteron, other, saved, inputs, tmp_path):
     (tmp_path / "new").mkdir()
     assert pteron("compile", other, "-o", tmp_path / "new" / "m.pte", "--external-weights").returncode == 0
@@ -232,6 +249,26 @@ def test_moved_without_its_weights(pteron, saved, inputs, tmp_path):
     assert pteron("run", tmp_path / "far" / "m.pte", "--inputs", inputs, "--data", tmp_path / "m.ptd").returncode == 0
     os.symlink(saved, tmp_path / "far" / "link.pte")
     assert pteron("run", tmp_path / "far" / "link.pte", "--inputs", inputs).returncode == 0
+    (tmp_path / "m.ptd").unlink()
+    refused(pteron("run", tmp_path / "far" / "link.pte", "--inputs", inputs), 3, "needs its data file m.ptd", str(tmp_path / "far" / "m.ptd"), str(tmp_path / "m.ptd"))
+
+
+def test_all_files_that_were_given_are_named(pteron, model, other, saved, inputs, tmp_path):
+    for name in ("x", "y"):
+        (tmp_path / name).mkdir()
+    backends = {"x": "cpu", "y": "portable"}  # keys of their own, so that both can be given
+    for name, backend in backends.items():
+        assert pteron("compile", other, "-o", tmp_path / name / "m.pte", f"--external-weights={name}", "--backend", backend).returncode == 0
+    files = [tmp_path / name / f"{name}.ptd" for name in backends]
+    words = [word for file in files for word in ("--data", file)]
+    refused(pteron("run", saved, "--inputs", inputs, *words), 3, "another program's", *map(str, files))
+    assert pteron("run", saved, "--inputs", inputs, *words, "--data", tmp_path / "m.ptd").returncode == 0
+
+
+def test_a_folder_beside_the_program_is_no_data_file(pteron, saved, inputs, tmp_path):
+    (tmp_path / "m.ptd").unlink()
+    (tmp_path / "m.ptd").mkdir()
+    refused(pteron("run", saved, "--inputs", inputs), 3, str(tmp_path / "m.ptd"), "is a directory")
 
 
 def test_inspect_needs_no_weights(pteron, saved, tmp_path):
@@ -273,7 +310,9 @@ def test_a_changed_weight_is_found_by_who_reads_it(pteron, model, inputs, tmp_pa
         data = bytearray((tmp_path / f"{backend}.ptd").read_bytes())
         data[places(data) + 5] ^= 1
         (tmp_path / f"{backend}.ptd").write_bytes(data)
-        refused(pteron("run", out, "--inputs", inputs, *words), 3, f"{backend}.ptd", "other bytes than its manifest says")
+        done = pteron("run", out, "--inputs", inputs, "--outputs", tmp_path / "y.npz", *words)
+        refused(done, 3, f"{backend}.ptd", "other bytes than its manifest says")
+        assert done.stdout == "" and not (tmp_path / "y.npz").exists()
 
 
 def test_a_record_does_not_lead_out_of_its_folder(pteron, model, inputs, tmp_path):

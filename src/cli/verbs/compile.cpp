@@ -474,6 +474,7 @@ Result<int> run_compile(const Arguments& a) {
   }
   PTERON_ASSIGN(compiler::FinishedProgram finished, compiler::finalize(*edge, options, session.environment(), {alignment}));
   if (options.stop_after == "emit") {
+    for (const std::function<Status()>& check : finished.pending_checks) PTERON_TRY(check());
     if (text) PTERON_TRY(text->commit(!a.flag("no-sync")));
     if (a.flag("json")) print_json(finished.report, "", {});
     return 0;
