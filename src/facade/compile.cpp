@@ -132,7 +132,7 @@ Result<std::vector<FileInMemory>> CompiledProgram::data_files() const {
 }
 
 Result<FileInMemory> CompiledProgram::etrecord() const {
-  auto made = facade::make_etrecord(state_->edge->edge->program, state_->finished.report);
+  auto made = facade::make_etrecord(*state_->edge->edge, state_->finished.report);
   if (!made.ok()) return std::move(made).status();
   const auto owner = std::make_shared<std::string>(std::move(made).value());  // shared: becomes the file's owner
   return FileInMemory{{}, owner, std::as_bytes(std::span(*owner))};
@@ -144,7 +144,7 @@ Result<WrittenFiles> CompiledProgram::write(const std::string& path, const Write
   std::string record;
   if (settings.etrecord) {
     PTERON_TRY(facade::check_save_path(facade::etrecord_path(path), options.paths()));
-    PTERON_ASSIGN(record, facade::make_etrecord(state_->edge->edge->program, state_->finished.report));
+    PTERON_ASSIGN(record, facade::make_etrecord(*state_->edge->edge, state_->finished.report));
   }
   PTERON_ASSIGN(const facade::SavedFiles saved, facade::save_files(state_->finished, {path, settings.sync, settings.force, record, options.log}));
   WrittenFiles written{saved.program_bytes, {}, saved.data_bytes, saved.etrecord_path};

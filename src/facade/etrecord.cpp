@@ -2,6 +2,7 @@
 // their upper bounds, control flow and delegates as operators that the reader takes for unknown ones.
 #include "facade/etrecord.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/json_writer.h"
@@ -375,6 +376,38 @@ std::string handle_map(const compiler::CompileReport& report) {
   return json.text();
 }
 
+/// {"forward": {"3": {"name": "PteronCpuBackend", "delegate_map": {": ": [4]}}}}: of instructions that are parts of a delegate the backend, and the node of what
+/// runs inside. The inspector looks for keys that are a part of an event's identifier ("0: pteron_cpu::linear.out"), so one stands for all.
+std::string delegate_map(const compiler::EdgeProgram& edge, const compiler::CompileReport& report) {
+  JsonWriter json;
+  json.begin_object();
+  for (const emit::MethodReport& method : report.methods) {
+    json.key(method.name);
+    json.begin_object();
+    const auto source = std::ranges::find_if(edge.program.methods, [&](const auto& one) { return one->name == method.name; });
+    for (size_t i = 0; source != edge.program.methods.end() && i < method.nodes.size(); ++i) {
+      if (method.nodes[i] == 0) continue;
+      const ir::Node& node = (*source)->graph[(*source)->graph.order[method.nodes[i] - 1]];
+      if (node.op->name != emit::kDelegateOp) continue;
+      const auto group = static_cast<size_t>(std::get<ir::Expr>(node.args[2]).value());
+      json.key(str_cat(i));
+      json.begin_object();
+      json.field("name", edge.groups[group].compiled.id);
+      json.key("delegate_map");
+      json.begin_object();
+      json.key(": ");
+      json.begin_array();
+      json.integer(method.nodes[i]);
+      json.end_array();
+      json.end_object();
+      json.end_object();
+    }
+    json.end_object();
+  }
+  json.end_object();
+  return json.text();
+}
+
 /// One empty object for each method.
 std::string empty_map(const compiler::CompileReport& report) {
   JsonWriter json;
@@ -389,7 +422,8 @@ std::string empty_map(const compiler::CompileReport& report) {
 
 }  // namespace
 
-Result<std::string> make_etrecord(const ir::Program& program, const compiler::CompileReport& report) {
+Result<std::string> make_etrecord(const compiler::EdgeProgram& edge, const compiler::CompileReport& report) {
+  const ir::Program& program = edge.program;
   std::vector<ZipItem> items = {{"ETRECORD_V0", ""}};
   PTERON_ASSIGN(const std::string nothing, saved(kEmptyDict));
   PTERON_ASSIGN(const std::string no_inputs, saved(kNoInputs));
@@ -403,7 +437,7 @@ Result<std::string> make_etrecord(const ir::Program& program, const compiler::Co
     items.push_back({str_cat(name, "_example_inputs"), no_inputs});
   }
   items.push_back({"debug_handle_map", handle_map(report)});
-  items.push_back({"delegate_map", empty_map(report)});
+  items.push_back({"delegate_map", delegate_map(edge, report)});
   items.push_back({"instruction_id_to_num_outs_map", empty_map(report)});
   return write_zip(items);
 }

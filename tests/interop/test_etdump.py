@@ -63,6 +63,8 @@ def test_parts_of_a_delegate(tmp_path):
     inspector, _ = recorded(tmp_path)
     events = of(inspector, "Execute")
     inside, (call, whole) = events[:-2], events[-2:]
+    assert call.delegate_backend_name == "PteronCpuBackend" and {e.delegate_backend_name for e in inside} == {"PteronCpuBackend"}
+    assert call.debug_handles is not None and all(e.debug_handles == [call.debug_handles] for e in inside)
     assert call.name == "DELEGATE_CALL" and whole.name == "Method::execute" and len(inside) >= 2
     for event in inside:
         number, kernel = event.name.split(": ")

@@ -482,7 +482,7 @@ Result<int> run_compile(const Arguments& a) {
   compiler::PhaseClock clock;
   std::string record;
   if (a.flag("etrecord")) {
-    PTERON_ASSIGN(record, facade::make_etrecord(edge->program, finished.report));
+    PTERON_ASSIGN(record, facade::make_etrecord(*edge, finished.report));
   }
   const auto saved = facade::save_files(finished, {output, !a.flag("no-sync"), a.flag("force"), record, &log});
   if (saved.status().code() == Code::kInvalidInput) return usage_error("compile", str_cat(saved.status().message(), " (--external-weights=NAME, --force)"));
