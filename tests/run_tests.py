@@ -208,11 +208,11 @@ def stage_models(results, options):
     check_cases(results, "models executorch", cases, ["--executorch"], "conformance_executorch_allowed.txt")
 
 
-def check_cases(results, name, cases, extra, allowed):
+def check_cases(results, name, cases, extra, allowed, **environment):
     report = WORK / f"conformance-{name.replace(' ', '-')}.json"
     report.unlink(missing_ok=True)
     run([sys.executable, "tests/conformance/check.py", "--pteron", "build/release/bin/pteron", "--cases", str(cases), "--jobs", JOBS, "--json", str(report),
-         "--allow-unsupported", *extra], WORK / f"conformance-{name.replace(' ', '-')}.log", 3000)
+         "--allow-unsupported", *extra], WORK / f"conformance-{name.replace(' ', '-')}.log", 3000, **environment)
     count_conformance(results, name, report, ROOT / "tests" / allowed)
 
 
@@ -226,6 +226,9 @@ def stage_conformance(results, options):
                                  ("backend null", ["--backend", "null:all"], "conformance_allowed.txt"),
                                  ("executorch", ["--executorch"], "conformance_executorch_allowed.txt")):
         check_cases(results, name, cases, [*extra, "--kind", "model,dynamic,state,control,bug"] if extra else [], allowed)
+    # Kernels are translated by the host's compiler, so only models.
+    check_cases(results, "backend cuda", cases, ["--backend", "cuda", "--kind", "model,dynamic,state,control"], "conformance_allowed.txt",
+                PTERON_CUDA_DRIVER=str(ROOT / "build" / "release" / "lib" / "libpteron_cuda_emulator.so"))
 
 
 def check_texts(results, cases):

@@ -171,3 +171,35 @@ def test_without_nvrtc_compiling_says_what_is_missing(tmp_path, monkeypatch):
     except OSError:
         done = pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", "--backend", "cuda", expect=6)
         assert "nvidia-cuda-nvrtc" in done.stderr
+
+
+class Block(nn.Module):
+    """Products, attention and convolutions between generated kernels."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.patches = nn.Conv2d(3, 32, 4, 4)
+        self.norm, self.qkv, self.out = nn.LayerNorm(32), nn.Linear(32, 96), nn.Linear(32, 32)
+        self.up, self.down = nn.Linear(32, 64), nn.Linear(64, 32)
+
+    def forward(self, image):
+        h = torch.relu(self.patches(image)).flatten(2).transpose(1, 2)
+        q, k, v = self.qkv(self.norm(h)).reshape(h.shape[0], -1, 3, 4, 8).permute(2, 0, 3, 1, 4)
+        a = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        h = h + self.out(a)
+        return h + self.down(nn.functional.gelu(self.up(self.norm(h))))
+
+
+def test_products_between_kernels(tmp_path):
+    check_programs(Block(), [(torch.randn(2, 3, 16, 16),)], tmp_path)
+
+
+def test_a_residual_of_another_dtype_stays_outside(tmp_path):
+    def mixed(x, w):
+        return torch.mm(x.bfloat16(), w.bfloat16()) + x
+    program, _ = compile_model(Call(mixed), (torch.randn(8, 8), torch.randn(8, 8)), tmp_path, *EMULATED)
+    calls = [(torch.randn(8, 8), torch.randn(8, 8))]
+    got, want = run(program, calls, tmp_path)[0][0], eager(Call(mixed), calls)[0][0]
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got, want, rtol=2e-2, atol=2e-2)

@@ -32,9 +32,18 @@ using ir::ValueId;
 
 // Operators whose result has the images' layout although their inference gives row-major.
 constexpr std::array<std::string_view, 12> kImageOps = {
-    "aten::_adaptive_avg_pool2d", "aten::adaptive_avg_pool2d", "aten::avg_pool2d",         "aten::cat",
-    "aten::constant_pad_nd",      "aten::max_pool2d",          "aten::max_pool2d_with_indices", "aten::mean.dim",
-    "aten::native_group_norm",    "aten::upsample_bilinear2d", "aten::upsample_nearest2d", "aten::native_batch_norm",
+    "aten::_adaptive_avg_pool2d",
+    "aten::adaptive_avg_pool2d",
+    "aten::avg_pool2d",
+    "aten::cat",
+    "aten::constant_pad_nd",
+    "aten::max_pool2d",
+    "aten::max_pool2d_with_indices",
+    "aten::mean.dim",
+    "aten::native_group_norm",
+    "aten::upsample_bilinear2d",
+    "aten::upsample_nearest2d",
+    "aten::native_batch_norm",
 };
 
 bool is_image(const TensorType& type) { return type.rank() == 3 || type.rank() == 4; }
@@ -102,7 +111,8 @@ class ConvolutionMatcher {
     }
     const ValueId made = lower(b, node);
     if (!made.valid()) return Rewrite::kKeep;
-    if (graph_[made].type.sizes != graph_[node.outputs[0]].type.sizes) return Status(Code::kInternal, "a convolution of other sizes than the node it stands for");
+    if (graph_[made].type.sizes != graph_[node.outputs[0]].type.sizes)
+      return Status(Code::kInternal, "a convolution of other sizes than the node it stands for");
     replacements = {made};
     return Rewrite::kReplace;
   }
@@ -114,7 +124,8 @@ class ConvolutionMatcher {
   void follow(const Node& node) {
     if (node.op->is_view() || node.op->has(ir::kAlias) || node.op->has(ir::kRegion) || node.op->def.infer == nullptr) return;
     bool reads_images = false;
-    ir::for_each_use(node, [&](ValueId used) { reads_images = reads_images || (graph_[used].kind == ir::ValueKind::kTensor && is_channels_last(graph_[used].type)); });
+    ir::for_each_use(
+        node, [&](ValueId used) { reads_images = reads_images || (graph_[used].kind == ir::ValueKind::kTensor && is_channels_last(graph_[used].type)); });
     if (!reads_images) return;
     const bool keeps = std::find(kImageOps.begin(), kImageOps.end(), node.op->name) != kImageOps.end();
     ir::InferContext context(graph_, *node.op, node.args);
@@ -184,8 +195,9 @@ class ConvolutionMatcher {
     };
     const ValueId x = image(b, n.value("input")), w = weight(b, n.value("weight"));
     if (!x.valid() || !w.valid()) return {};
-    return b.op(kConvolution, {x, w, optional_arg(n.value("bias")), std::monostate(), list("stride", 1), list("padding", 0), list("dilation", 1), b.boolean(n.boolean("transposed")),
-                               list("output_padding", 0), n.expr("groups"), std::string("none"), b.boolean(tf32_), std::string()});
+    return b.op(kConvolution,
+                {x, w, optional_arg(n.value("bias")), std::monostate(), list("stride", 1), list("padding", 0), list("dilation", 1),
+                 b.boolean(n.boolean("transposed")), list("output_padding", 0), n.expr("groups"), std::string("none"), b.boolean(tf32_), std::string()});
   }
 
   Graph& graph_;
@@ -255,7 +267,9 @@ class EndMatcher {
       const Node* open = own_node(sum);
       if (open == nullptr || sum == other) continue;
       const TensorType& type = graph_[other].type;
-      if (type.dtype != out.dtype || type.sizes != out.sizes || graph_[sum].type.sizes != out.sizes || type.strides != graph_[sum].type.strides) continue;
+      if (type.dtype != out.dtype || graph_[sum].type.dtype != out.dtype || type.sizes != out.sizes || graph_[sum].type.sizes != out.sizes ||
+          type.strides != graph_[sum].type.strides)
+        continue;
       const NodeView view(graph_, *open->op, open->args);
       if (view.value("residual").valid() || view.text("activation") != "none") continue;
       return with(b, *open, "residual", other);
@@ -307,7 +321,8 @@ Status lower_convolutions(Graph& graph, const ir::Catalog& engine, const ir::Cat
   std::vector<TensorType> results;
   ir::for_each_result(graph, [&](ValueId& used) { results.push_back(graph[used].type); });
   ConvolutionMatcher matcher(graph, catalog, options.tf32);
-  PTERON_TRY(ir::rewrite(graph, engine, [&](Builder& b, NodeId id, std::vector<ValueId>& replacements) { return matcher.visit(b, id, replacements); }).status());
+  PTERON_TRY(
+      ir::rewrite(graph, engine, [&](Builder& b, NodeId id, std::vector<ValueId>& replacements) { return matcher.visit(b, id, replacements); }).status());
   PTERON_TRY(keep_results(graph, catalog, results));
   EndMatcher ends(graph, sources);
   PTERON_TRY(ir::rewrite(graph, engine, [&](Builder& b, NodeId id, std::vector<ValueId>& replacements) { return ends.visit(b, id, replacements); }).status());

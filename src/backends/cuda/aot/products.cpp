@@ -23,7 +23,9 @@ using ir::Rewrite;
 using ir::TensorType;
 using ir::ValueId;
 
-void set_arg(const Node& node, std::vector<Arg>& args, std::string_view name, Arg value) { args[static_cast<size_t>(node.op->schema.find(name))] = std::move(value); }
+void set_arg(const Node& node, std::vector<Arg>& args, std::string_view name, Arg value) {
+  args[static_cast<size_t>(node.op->schema.find(name))] = std::move(value);
+}
 
 /// One of the last two strides is 1 (dims of size 1 do not count): the library takes it as it lies.
 bool is_operand_type(const TensorType& type) {
@@ -71,7 +73,8 @@ class ProductMatcher {
     a = operand(b, a);
     other = operand(b, other);
     if (!a.valid() || !other.valid()) return {};
-    return b.op(kProduct, {a, other, optional_arg(bias), optional_arg(residual), b.floating(alpha), b.floating(beta), std::string("none"), b.boolean(turned), b.boolean(tf32_)});
+    return b.op(kProduct, {a, other, optional_arg(bias), optional_arg(residual), b.floating(alpha), b.floating(beta), std::string("none"), b.boolean(turned),
+                           b.boolean(tf32_)});
   }
 
   ValueId product(Builder& b, const NodeView& n, const Node& node) {
@@ -102,7 +105,8 @@ class ProductMatcher {
     const ValueId self = n.value("self");
     const TensorType &added = type(self), &out = type(node.outputs[0]);
     if (beta == 0) return make(b, a, other, {}, {}, alpha, 0, false);  // the addend is not even read: NaN in it does not count
-    if (beta == 1 && added.rank() == 1 && added.sizes[0] == out.sizes.back() && dim_is(added.strides[0], 1)) return make(b, a, other, self, {}, alpha, 0, false);
+    if (beta == 1 && added.rank() == 1 && added.sizes[0] == out.sizes.back() && dim_is(added.strides[0], 1))
+      return make(b, a, other, self, {}, alpha, 0, false);
     if (added.sizes == out.sizes && ir::is_contiguous(added)) return make(b, a, other, {}, self, alpha, beta, false);
     const ValueId made = make(b, a, other, {}, {}, alpha, 0, false);
     return made.valid() ? aten(b, "aten::add.Tensor", {made, self, b.floating(beta)}) : ValueId();
@@ -121,7 +125,7 @@ class ProductMatcher {
     const TensorType& out = type(self.outputs[0]);
     for (const auto& [sum, other] : {std::pair(left, right), std::pair(right, left)}) {
       const Node* open = own_node(sum);
-      if (open == nullptr || sum == other || type(other).dtype != out.dtype || type(sum).sizes != out.sizes) continue;
+      if (open == nullptr || sum == other || type(other).dtype != out.dtype || type(sum).dtype != out.dtype || type(sum).sizes != out.sizes) continue;
       const NodeView view(graph_, *open->op, open->args);
       if (view.value("residual").valid() || view.text("activation") != "none") continue;
       std::vector<Arg> args = open->args;
@@ -200,7 +204,8 @@ class RowMatcher {
     choose_row_product(&form);
     sources_.add_shared(std::string(element_text()));
     const std::string name = sources_.add("row_product", row_product_text(form), node.name);
-    return b.op(kRowProduct, {n.value("a"), n.value("b"), std::move(gate), optional_arg(n.value("bias")), optional_arg(n.value("residual")), name, Expr(form.columns_a_block())});
+    return b.op(kRowProduct, {n.value("a"), n.value("b"), std::move(gate), optional_arg(n.value("bias")), optional_arg(n.value("residual")), name,
+                              Expr(form.columns_a_block())});
   }
 
   ValueId rows(Builder& b, const Node& node) {
@@ -248,7 +253,8 @@ class RowMatcher {
 
 Status lower_products(Graph& graph, const ir::Catalog& engine, const ir::Catalog& catalog, KernelSources& sources, const LibraryOptions& options) {
   ProductMatcher matcher(graph, catalog, options.tf32);
-  PTERON_TRY(ir::rewrite(graph, engine, [&](Builder& b, NodeId id, std::vector<ValueId>& replacements) { return matcher.visit(b, id, replacements); }).status());
+  PTERON_TRY(
+      ir::rewrite(graph, engine, [&](Builder& b, NodeId id, std::vector<ValueId>& replacements) { return matcher.visit(b, id, replacements); }).status());
   RowMatcher rows(graph, sources);
   return ir::rewrite(graph, engine, [&](Builder& b, NodeId id, std::vector<ValueId>& replacements) { return rows.visit(b, id, replacements); }).status();
 }
