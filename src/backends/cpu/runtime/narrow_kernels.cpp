@@ -191,13 +191,6 @@ void run_tiles(const NarrowRun& r) {
   }
 }
 
-/// The height of the row tiles is that of begin(): rows of a run are at most two tiles of it, and those of a, second and out exist.
-template <Rows kRows>
-void run(const NarrowRun& r) {
-  if (r.rows > r.tile_rows) return r.panels == 2 ? run_tiles<kRows, true, true>(r) : run_tiles<kRows, true, false>(r);
-  return r.panels == 2 ? run_tiles<kRows, false, true>(r) : run_tiles<kRows, false, false>(r);
-}
-
 void store(const NarrowRun& r) {
   constexpr int64_t kPanelStart = kNarrowColumns * 4, kRowBytes = kNarrowResultRow * 4;
   auto* out = static_cast<std::byte*>(r.out);
@@ -208,6 +201,17 @@ void store(const NarrowRun& r) {
   out += r.tile_rows * kRowBytes;
   store_tile<2>(out, kRowBytes);
   if (two_panels) store_tile<3>(out + kPanelStart, kRowBytes);
+}
+
+/// The height of the row tiles is that of begin(): rows of a run are at most two tiles of it, and those of a, second and out exist.
+template <Rows kRows>
+void run(const NarrowRun& r) {
+  if (r.rows > r.tile_rows) {
+    r.panels == 2 ? run_tiles<kRows, true, true>(r) : run_tiles<kRows, true, false>(r);
+  } else {
+    r.panels == 2 ? run_tiles<kRows, false, true>(r) : run_tiles<kRows, false, false>(r);
+  }
+  store(r);
 }
 
 }  // namespace
@@ -223,7 +227,6 @@ NarrowKernels tiles() {
   k.run = amx::run<kRows>;
   k.is_signed = kRows == amx::Rows::kInt8;
   k.begin = amx::begin;
-  k.store = amx::store;
   k.end = amx::end;
   k.rows_of_tile = amx::rows_of_tile;
   return k;

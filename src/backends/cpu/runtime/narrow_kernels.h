@@ -47,12 +47,11 @@ struct NarrowRun {
 struct NarrowKernels {
   int rows = 0;       ///< most rows of a run
   bool wide = false;  ///< rows are float for bfloat16 and float16, int16 for 8-bit ones (of each quad elements 0, 2, 1, 3); else bfloat16, uint8
-  void (*run)(const NarrowRun&) = nullptr;  ///< with tiles: sums stay in them
+  void (*run)(const NarrowRun&) = nullptr;
   bool is_signed = false;  ///< rows of int8 are read as such, not as 128 more
   // Tiles only. Their height for a block of rows: rows are rounded up to it, and rows that do not exist are read and written (in `a` and `out`).
   int64_t (*rows_of_tile)(int64_t rows) = nullptr;
   void (*begin)(int64_t tile_rows) = nullptr;  ///< before runs of at most two tiles on this thread
-  void (*store)(const NarrowRun&) = nullptr;   ///< after run(): the sums to memory. What stands between the two is done while the sums are made.
   void (*end)() = nullptr;
   // Conversions of `count` elements.
   void (*float_to_bf16)(const float* from, uint16_t* to, int64_t count) = nullptr;   ///< rounded as ATen does it

@@ -230,7 +230,7 @@ class TileHeight {
 
 /// Rows [first, last), converted already, of panels [panel, end).
 void run_panels(const NarrowProduct& p, const NarrowKernels& kernels, int64_t first, int64_t last, int64_t panel, int64_t end, const Rows& rows, TileHeight* height) {
-  alignas(64) int32_t results[2][kNarrowResultRows * kNarrowResultRow];
+  alignas(64) int32_t result[kNarrowResultRows * kNarrowResultRow];
   const NarrowMatrix& weights = *p.weights;
   NarrowRun run;
   run.a_row = rows.stride;
@@ -242,9 +242,8 @@ void run_panels(const NarrowProduct& p, const NarrowKernels& kernels, int64_t fi
   const int64_t step = tiles ? 2 * run.tile_rows : kernels.rows;
   const int64_t groups = ceil_div(last - first, step);
   if (tiles) height->set(run.tile_rows);
-  NarrowResult parts[2];  // with tiles, a part is handed on while the sums of the next one are made
-  const NarrowResult* made = nullptr;
-  for (int turn = 0; panel < end; panel += run.panels) {
+  run.out = result;
+  for (; panel < end; panel += run.panels) {
     run.panels = static_cast<int>(std::min<int64_t>(2, end - panel));
     run.b = weights.panel(panel);
     const int64_t column = panel * kNarrowColumns;
@@ -253,30 +252,22 @@ void run_panels(const NarrowProduct& p, const NarrowKernels& kernels, int64_t fi
     const int64_t next_panels = std::min<int64_t>(2, end - panel - run.panels);
     run.next_lines = ceil_div(next_panels * kQuadChunk, groups);
     const int64_t columns = std::min(weights.columns() - column, run.panels * kNarrowColumns);
-    for (int64_t row = first, group = 0; row < last; row += step, ++group, turn ^= 1) {
+    for (int64_t row = first, group = 0; row < last; row += step, ++group) {
       run.a = rows.at(first, row);
       if (tiles) run.second = rows.at(first, row + run.tile_rows);
       run.rows = std::min(step, last - row);
       run.next = run.b + run.panels * run.panel_bytes + group * run.next_lines * run.chunks * kQuadLine;
-      run.out = results[turn];
-      NarrowResult& part = parts[turn];
-      part.values = results[turn];
+      NarrowResult part;
+      part.values = result;
       part.row = row;
       part.rows = run.rows;
       part.column = column;
       part.columns = columns;
       if (p.fetch != nullptr) p.fetch(p.store_context, part);
       kernels.run(run);
-      if (!tiles) {
-        p.store(p.store_context, part);
-        continue;
-      }
-      if (made != nullptr) p.store(p.store_context, *made);
-      kernels.store(run);
-      made = &part;
+      p.store(p.store_context, part);
     }
   }
-  if (made != nullptr) p.store(p.store_context, *made);
 }
 
 /// Elements that are stored as 16 bits.
