@@ -21,11 +21,11 @@ using ir::ValueId;
 /// What the device of a method's (or of all methods') uses of a state may be.
 struct Residence {
   bool is_used = false;
-  bool on_host = false;  ///< someone needs it there, or two devices do
+  bool on_host = false;  ///< two users differ
   Device device = {};
 
   void add(Device user) {
-    on_host = on_host || user.type == DeviceType::kCpu || (is_used && !(user == device));
+    on_host = on_host || (is_used && !(user == device));
     device = user;
     is_used = true;
   }
