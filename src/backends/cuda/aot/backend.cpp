@@ -48,8 +48,15 @@ format::CompileSpec text_spec(std::string_view key, std::string_view text) {
 /// Errors: kInvalidInput unless it is "cuda" or "cuda:" and a number.
 Status check_device(std::string_view text) {
   std::string_view digits = text.starts_with("cuda:") ? text.substr(5) : text == "cuda" ? std::string_view("0") : std::string_view();
-  const bool fits = !digits.empty() && digits.size() <= 3 && digits.find_first_not_of("0123456789") == std::string_view::npos;
+  const bool fits = !digits.empty() && digits.size() <= 2 && digits.find_first_not_of("0123456789") == std::string_view::npos;
   return fits ? ok_status() : Status(Code::kInvalidInput, str_cat("compile spec ", backends::kDeviceSpec, " is \"cuda:\" and a number, found '", text, "'"));
+}
+
+/// Of a text that check_device took.
+int8_t device_index(std::string_view text) {
+  int index = 0;
+  for (const char digit : text.starts_with("cuda:") ? text.substr(5) : std::string_view()) index = 10 * index + (digit - '0');
+  return static_cast<int8_t>(std::min(index, 127));
 }
 
 Status write_text(const std::string& path, std::string_view text) {
@@ -99,10 +106,14 @@ class CudaBackend final : public backends::Backend {
     PTERON_TRY(passes::dce(group.graph, *context.catalog).status());
     PTERON_TRY(make_launches(group.graph, engine_, sources,
                              {context.external_weights, [](const ir::Node& node) { return node.op->name.starts_with("pteron_cuda::"); }}));
+    const bool has_state = !group.graph.input_mutations.empty();
     PTERON_ASSIGN(CompiledGroup made, backends::program_group(group, context));
     made.id = kBackendId;
     made.specs.push_back({std::string(kVersionKey), {std::byte{kVersion}}});
-    made.specs.push_back(text_spec(backends::kDeviceSpec, setting(context.specs, backends::kDeviceSpec, "cuda:0")));
+    const std::string_view device = setting(context.specs, backends::kDeviceSpec, "cuda:0");
+    made.specs.push_back(text_spec(backends::kDeviceSpec, device));
+    // The payload stages tensors of the host within its recorded calls, which costs less than copies around it; a buffer that it updates must not be copied at all.
+    (has_state ? made.io_device : made.possible_device) = {DeviceType::kCuda, device_index(device)};
     PTERON_TRY(add_module(sources, targets, setting(context.specs, kDumpSpec, ""), made));
     return made;
   }

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "backends/cuda/payload.h"
+#include "backends/cuda/runtime/allocator.h"
 #include "backends/cuda/runtime/delegate.h"
 #include "base/str_cat.h"
 
@@ -38,7 +39,9 @@ Status check_version(std::span<const DelegateSetting> settings) {
 
 class CudaBackend final : public DelegateBackend {
  public:
+  CudaBackend() : allocator_([this](int index) { return open_device(index); }) {}
   std::string_view id() const override { return kBackendId; }
+  DeviceAllocator* device_allocator() const override { return &allocator_; }
 
   Result<std::unique_ptr<Delegate>> load(const DelegateLoad& request) const override {
     PTERON_TRY(check_version(request.settings));
@@ -60,6 +63,7 @@ class CudaBackend final : public DelegateBackend {
 
   mutable std::mutex mutex_;
   mutable std::map<int, std::weak_ptr<Device>> devices_;
+  mutable Allocator allocator_;
 };
 
 }  // namespace

@@ -81,8 +81,8 @@ class MarkingObserver final : public runtime::CallObserver {
 
 class CudaDelegate final : public Delegate {
  public:
-  CudaDelegate(std::shared_ptr<Device> device, ThreadPool& pool, LogSink* log)
-      : device_(std::move(device)), session_(device_, pool), memory_(device_), recorder_(device_), log_(log) {}
+  CudaDelegate(std::shared_ptr<Device> device, ThreadPool& pool, LogSink* log, bool may_queue)
+      : device_(std::move(device)), session_(device_, pool), memory_(device_), recorder_(device_), log_(log), may_queue_(may_queue) {}
 
   ~CudaDelegate() override {
     const ContextScope scope(*device_);
@@ -492,7 +492,7 @@ class CudaDelegate final : public Delegate {
       place.bytes = place.tensor->view.size_bytes();
       wait = wait || is_staged(place);
     }
-    if (!wait) return ok_status();
+    if (!wait && may_queue_) return ok_status();
     PTERON_TRY(device_->wait());
     for (size_t i = 0; i < outputs_.size(); ++i) {
       if (!is_staged(outputs_[i])) continue;
@@ -539,6 +539,7 @@ class CudaDelegate final : public Delegate {
   LogSink* log_;
   uint64_t growths_ = 0;          ///< of all staging memory, when calls_ was last looked at
   bool noted_ = false;
+  bool may_queue_;                ///< work may still run when a call returns
 };
 
 const runtime::KernelTable& kernel_table() {
@@ -562,7 +563,7 @@ CallTimes times_of(const Delegate& delegate) { return static_cast<const CudaDele
 Result<std::unique_ptr<Delegate>> load_delegate(const DelegateLoad& request, std::shared_ptr<Device> device) {
   ContextScope scope(*device);
   PTERON_TRY(scope.status());
-  auto made = std::make_unique<CudaDelegate>(device, request.pool, request.log);
+  auto made = std::make_unique<CudaDelegate>(device, request.pool, request.log, request.may_queue);
   PTERON_TRY(made->load(request, kernel_table()));
   return std::unique_ptr<Delegate>(std::move(made));
 }

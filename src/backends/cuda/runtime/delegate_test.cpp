@@ -303,6 +303,31 @@ TEST(CudaDelegate, WhatIsMissingIsSaid) {
   EXPECT_OK(other.load());
 }
 
+TEST(CudaAllocator, GivesCopiesAndTakesBack) {
+  DeviceAllocator& allocator = *cuda::backend().device_allocator();
+  const int live = emulator().live();
+  for (const size_t alignment : {1u, 64u, 256u, 4096u}) {
+    auto first = allocator.allocate(-1, 100, alignment), second = allocator.allocate(0, 100, alignment);
+    ASSERT_TRUE(first.ok() && second.ok());
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(*first) % alignment, 0u);
+    Floats data = {1, 2, 3, 4}, back(4);
+    EXPECT_OK(allocator.fill_zero(0, *first, 100));
+    EXPECT_OK(allocator.copy_from_host(0, *first, data.data(), 12));
+    EXPECT_OK(allocator.copy_on_device(0, *second, *first, 16));
+    EXPECT_OK(allocator.copy_to_host(0, back.data(), *second, 16));
+    EXPECT_EQ(back, (Floats{1, 2, 3, 0}));
+    allocator.deallocate(0, *first);
+    allocator.deallocate(0, *second);
+  }
+  EXPECT_EQ(emulator().live(), live);
+  EXPECT_ERROR(allocator.allocate(0, 16, 3).status(), Code::kInvalidInput, "power of two");
+  EXPECT_ERROR(allocator.allocate(5, 16, 256).status(), Code::kUnavailable, "no CUDA device 5");
+  emulator().fail("cuMemAlloc_v2", 1, 2);
+  EXPECT_ERROR(allocator.allocate(0, 16, 256).status(), Code::kOutOfMemory, "allocating");
+  emulator().fail_nothing();
+  EXPECT_EQ(emulator().live(), live);
+}
+
 TEST(CudaDelegate, DamagedPayloadsAreRefused) {
   const auto changed = [](const std::function<void(PlanBuilder&, int32_t, int32_t)>& make) {
     PlanBuilder b;
