@@ -65,13 +65,16 @@ Result<std::vector<Difference>> run_case(Method& method, const format::BundledCa
 }  // namespace
 
 Result<int> run_bundle(const std::string& path, const Arguments& arguments) {
+  {
+    PTERON_ASSIGN(const std::shared_ptr<FileBytes> file, FileBytes::map(path));
+    if (!format::is_bundle(file->bytes())) return format::read_bundle(file->bytes()).status().with_context(path);
+  }
   LoadOptions load = load_options(arguments);
   StderrLog log(arguments.flag("quiet") ? LogLevel::kError : LogLevel::kWarning);
   load.log = &log;
   std::optional<EventRecorder> recorder;
   if (arguments.has("etdump")) recorder.emplace();
   PTERON_ASSIGN(const LoadedProgram loaded, load_program_file(path, load, recorder ? &*recorder : nullptr));
-  if (!loaded.bundle) return Status(Code::kInvalidFile, str_cat(path, ": expected a bundled program (.bpte), found another file"));
   Tolerance tolerance;
   if (arguments.has("rtol")) tolerance.rtol = arguments.real("rtol", 0);
   tolerance.atol = arguments.real("atol", tolerance.atol);
