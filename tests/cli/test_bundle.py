@@ -123,7 +123,7 @@ def test_what_cases_say_is_no_option(tool, bundle, tmp_path, words):
 
 
 def test_a_program_is_no_bundle(tool, bundle, tmp_path):
-    assert "expected a bundled program (.bpte), found another file" in tool("run", "--bundled", tmp_path / "m.pte", expect=3).stderr
+    assert "a bundled program with identifier BP08 at byte 4 is expected, found a program (.pte)" in tool("run", "--bundled", tmp_path / "m.pte", expect=3).stderr
 
 
 def test_bundles_are_inspected_and_compared(tool, sample, bundle, tmp_path):
