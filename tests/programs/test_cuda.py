@@ -203,3 +203,15 @@ def test_a_residual_of_another_dtype_stays_outside(tmp_path):
     got, want = run(program, calls, tmp_path)[0][0], eager(Call(mixed), calls)[0][0]
     assert got.dtype == torch.float32
     torch.testing.assert_close(got, want, rtol=2e-2, atol=2e-2)
+
+
+def test_channels_that_lie_side_by_side(tmp_path):
+    """Rows that are neighbours in memory: sums over the places of channels-last images, their norms, pools; and rows without elements."""
+    class Images(nn.Module):
+        def forward(self, x, none):
+            y = torch.relu(x) + 1
+            return (nn.functional.adaptive_avg_pool2d(y, 1), torch.softmax(x.flatten(2), -1), x.amax((2, 3)), (x - x.mean((2, 3), keepdim=True)) * 2, y, torch.cat([x, y], 1),
+                    torch.linalg.vector_norm(none, dim=1), none.sum(1), torch.logsumexp(x.to(torch.int32), 1))
+
+    args = torch.randn(2, 64, 9, 10).to(memory_format=torch.channels_last), torch.zeros(4, 0)
+    check_programs(Images(), [args], tmp_path)

@@ -65,6 +65,24 @@ Status write_text(const std::string& path, std::string_view text) {
   return writer->commit(false);
 }
 
+/// Pools of whole images become means, which share their work between threads.
+Status spell_global_pools(ir::Graph& graph, const ir::Catalog& catalog) {
+  return ir::rewrite(graph, catalog,
+                     [&](ir::Builder& builder, ir::NodeId id, std::vector<ir::ValueId>& replacements) -> Result<ir::Rewrite> {
+                       if (graph[id].op->name != "aten::_adaptive_avg_pool2d") return ir::Rewrite::kKeep;
+                       const ir::NodeView n(graph, *graph[id].op, graph[id].args);
+                       const std::vector<ir::Expr> to = n.exprs("output_size");
+                       if (to.size() != 2 || !dim_is(to[0], 1) || !dim_is(to[1], 1)) return ir::Rewrite::kKeep;
+                       const ir::TensorType type = graph[graph[id].outputs[0]].type;
+                       const ir::ValueId made = builder.op("aten::mean.dim", {n.value("self"), std::vector<ir::Expr>{-2, -1}, builder.boolean(true)});
+                       if (!made.valid()) return builder.take_status();
+                       graph[made].type = type;
+                       replacements = {made};
+                       return ir::Rewrite::kReplace;
+                     })
+      .status();
+}
+
 class CudaBackend final : public backends::Backend {
  public:
   explicit CudaBackend(ir::Catalog engine) : engine_(std::move(engine)) {}
@@ -101,6 +119,7 @@ class CudaBackend final : public backends::Backend {
     PTERON_ASSIGN(const std::vector<Target> targets, parse_targets(setting(context.specs, kArchSpec, kDefaultArchitectures)));
     const auto keep = [](const ir::Graph&, const ir::Node& node) { return std::ranges::find(kSpelled, node.op->name) == std::end(kSpelled); };
     PTERON_TRY(passes::decompose(group.graph, *context.catalog, keep).status());
+    PTERON_TRY(spell_global_pools(group.graph, *context.catalog));
     KernelSources sources;
     PTERON_TRY(lower_library(group.graph, engine_, *context.catalog, sources, {setting(context.specs, kTf32Spec, "") == "1"}));
     PTERON_TRY(passes::dce(group.graph, *context.catalog).status());

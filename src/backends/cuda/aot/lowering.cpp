@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <cctype>
 #include <limits>
+#include <numeric>
 #include <set>
 
 #include "backends/cuda/aot/body.h"
 #include "backends/cuda/aot/scalar_ops.h"
 #include "base/str_cat.h"
+#include "emit/method_emitter.h"
 #include "ops/infer.h"
 #include "tensor/dtype.h"
 
@@ -433,9 +435,14 @@ class KernelWriter {
     Counters counters;
     counters.prefix = "c";
     Index at;
-    for (size_t d = 0; d < sizes.size(); ++d) {
-      at.push_back(body_.counter(str_cat("c", d), sizes[d]));
-      if (!at.back().is_const()) counters.symbols.push_back(at.back()), counters.sizes.push_back(sizes[d]);
+    for (size_t d = 0; d < sizes.size(); ++d) at.push_back(body_.counter(str_cat("c", d), sizes[d]));
+    // Neighbouring threads write neighbours in memory.
+    const TensorType& type = graph_[value_].type;
+    std::vector<uint8_t> order(sizes.size());
+    std::iota(order.begin(), order.end(), uint8_t{0});
+    if (type.sizes == sizes) order = emit::dim_order_of(type);
+    for (const uint8_t d : order) {
+      if (!at[d].is_const()) counters.symbols.push_back(at[d]), counters.sizes.push_back(sizes[d]);
     }
     body_.scopes_.emplace_back();
     write(at);
@@ -625,20 +632,30 @@ class KernelWriter {
     Expr row_count = 1, col_count = 1;
     bool last_folded = false;
     size_t r = 0, c = 0;
-    for (size_t d = 0; d < domain.size(); ++d) {
+    Index symbols;
+    for (size_t d = 0; d < domain.size(); ++d) symbols.push_back((mask >> d & 1u) != 0 ? body_.col_at_[c++] : body_.row_at_[r++]);
+    for (const uint8_t d : emit::dim_order_of(n.type(n.has("input") ? "input" : "self"))) {
       const bool folded = (mask >> d & 1u) != 0;
-      const Expr symbol = folded ? body_.col_at_[c++] : body_.row_at_[r++];
       (folded ? col_count : row_count) = (folded ? col_count : row_count) * domain[d];
-      if (!symbol.is_const()) {
-        Counters& to = folded ? col : row;
-        to.symbols.push_back(symbol), to.sizes.push_back(domain[d]);
-        last_folded = folded;
-      }
+      if (symbols[d].is_const()) continue;
+      Counters& to = folded ? col : row;
+      to.symbols.push_back(symbols[d]), to.sizes.push_back(domain[d]);
+      last_folded = folded;
     }
     const ir::Range cols = ir::bounds(col_count), row_range = ir::bounds(row_count);
     // Rows whose neighbours lie side by side are summed by a thread each; others by a warp or a block.
-    const bool alone = !last_folded && (row_range.max >= 4096 || cols.max <= 32);
-    const int64_t team = alone || cols.max <= 1 ? 1 : cols.max <= 512 ? 32 : cols.max <= 1024 ? 128 : cols.max <= 4096 ? 256 : cols.max <= 16384 ? 512 : 1024;
+    // Neighbouring long rows are summed by the lanes of warps, whose parts are added then.
+    beside_ = !last_folded && row_count.is_const() && row_count.value() > 0 && row_count.value() % 32 == 0 && cols.max > 32 && row_range.max < (1 << 20);
+    const bool alone = !last_folded && !beside_ && (row_range.max >= 4096 || cols.max <= 32);
+    const int64_t team = beside_                  ? (cols.max <= 256    ? 8
+                                                     : cols.max <= 2048 ? 16
+                                                                        : 32)
+                         : alone || cols.max <= 1 ? 1
+                         : cols.max <= 512        ? 32
+                         : cols.max <= 1024       ? 128
+                         : cols.max <= 4096       ? 256
+                         : cols.max <= 16384      ? 512
+                                                  : 1024;
     body_.caches_ = col_count.is_const() && cols.max <= team * 16;
     // What the kernel gives: every element of the rows, or one number a row.
     const bool whole = type.sizes == domain;
@@ -675,17 +692,22 @@ class KernelWriter {
     int64_t v = last_folded ? lanes(col, per_row ? std::string() : code, !per_row) : 1;
     while (v > 1 && (!cols_fit(cols, team, v) || !loops_step(col, v))) v /= 2;
     if (v == 1 || !col_count.is_const()) v = col_count.is_const() ? v : 1;
-    const std::string tid = team == 1 ? "0" : team == 32 ? "(threadIdx.x & 31)" : "threadIdx.x";
-    const int64_t teams = team == 1 ? kThreads : team == 32 ? 4 : 1;
-    launch_.threads = team == 1 ? kThreads : team == 32 ? 128 : team;
+    const int64_t alone_threads = row_range.max < 65536 ? 64 : kThreads;
+    const std::string tid = beside_ ? "(threadIdx.x >> 5)" : team == 1 ? "0" : team == 32 ? "(threadIdx.x & 31)" : "threadIdx.x";
+    const int64_t teams = beside_ ? 32 : team == 1 ? alone_threads : team == 32 ? 4 : 1;
+    launch_.threads = beside_ ? 32 * team : team == 1 ? alone_threads : team == 32 ? 128 : team;
     launch_.grid = {ceil_div(row_count, teams), 1, 1};
     const std::string type_i = wide(row_count);
-    std::string out = str_cat(
-        "const ", type_i, " row = ",
-        teams == 1 ? std::string("blockIdx.x") : str_cat("(", type_i, ")blockIdx.x * ", teams, " + ", team == 1 ? "threadIdx.x" : "(threadIdx.x >> 5)"), ";\n");
-    if (teams > 1) str_append(out, "if (row >= ", printer_(row_count), ") return;\n");
+    std::string out = str_cat("const ", type_i, " row = ",
+                              teams == 1 ? std::string("blockIdx.x")
+                                         : str_cat("(", type_i, ")blockIdx.x * ", teams, " + ",
+                                                   beside_     ? "(threadIdx.x & 31)"
+                                                   : team == 1 ? "threadIdx.x"
+                                                               : "(threadIdx.x >> 5)"),
+                              ";\n");
+    if (teams > 1 && !beside_) str_append(out, "if (row >= ", printer_(row_count), ") return;\n");
     str_append(out, "const int tid = ", tid, ";\n", counter_lines(row, "row", 1));
-    const int64_t room = body_.caches_ ? (cols.max + team * v - 1) / (team * v) * v : 1;
+    const int64_t room = body_.caches_ ? std::max<int64_t>((cols.max + team * v - 1) / (team * v) * v, 1) : 1;
     out += replaced(body_.cache_declarations_, "P_ROOM", str_cat(room));
     for (size_t l = 0; l < body_.loops_.size(); ++l) {
       LoopText& loop = body_.loops_[l];
@@ -720,8 +742,14 @@ class KernelWriter {
       const size_t first = inside.find(", "), last = inside.rfind(", ");
       const std::string how = inside.substr(0, first), type = inside.substr(first + 2, last - first - 2), x = inside.substr(last + 2);
       std::string call = x;
-      if (team == 32) call = str_cat("p_fold_block<", how, ", 32>(", x, ", (", type, "*)0)");
-      if (team > 32) {
+      if (beside_) {
+        const std::string room = "room" + std::to_string(rooms_++);
+        text.insert(text.rfind('\n', at) == std::string::npos ? 0 : text.rfind('\n', at) + 1, str_cat("__shared__ ", type, " ", room, "[", team * 32, "];\n"));
+        at = text.find("P_FOLD_ROW(");
+        call = str_cat("p_fold_beside<", how, ", ", team, ">(", x, ", ", room, ")");
+      } else if (team == 32) {
+        call = str_cat("p_fold_block<", how, ", 32>(", x, ", (", type, "*)0)");
+      } else if (team > 32) {
         const std::string room = "room" + std::to_string(rooms_++);
         text.insert(text.rfind('\n', at) == std::string::npos ? 0 : text.rfind('\n', at) + 1, str_cat("__shared__ ", type, " ", room, "[", team / 32, "];\n"));
         at = text.find("P_FOLD_ROW(");
@@ -928,6 +956,7 @@ class KernelWriter {
   Printer printer_{body_};
   std::set<uint32_t> seen_;
   size_t rooms_ = 0;
+  bool beside_ = false;  ///< lanes of a warp have neighbouring rows, warps the columns
 };
 
 }  // namespace

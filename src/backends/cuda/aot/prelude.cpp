@@ -293,6 +293,14 @@ template <typename F, int THREADS, typename T> P_DEV T p_fold_block(T x, T* room
   for (int w = 1; w < THREADS / 32; ++w) x = F::of(x, room[w]);
   return x;
 }
+// Every lane of all WARPS warps gets the fold of what its warps have; `room` has an entry a thread.
+template <typename F, int WARPS, typename T> P_DEV T p_fold_beside(T x, T* room) {
+  room[threadIdx.x] = x;
+  __syncthreads();
+  x = room[threadIdx.x & 31];
+  for (int w = 1; w < WARPS; ++w) x = F::of(x, room[w * 32 + (threadIdx.x & 31)]);
+  return x;
+}
 )cuda";
 
 std::string make_prelude() {
