@@ -79,6 +79,16 @@ def test_integers_follow_python_and_wrap(tmp_path):
         assert torch.equal(got, want)
 
 
+def test_means_of_integers_are_left_to_others(tmp_path):
+    """PyTorch rounds the weights of such images to fixed point."""
+    def resized(x):
+        return torch.nn.functional.interpolate(x, size=(9, 23), mode="bilinear"), torch.nn.functional.interpolate(x, scale_factor=2.0, mode="bilinear"), x + 1
+    x = torch.randint(0, 256, (1, 3, 7, 13), dtype=torch.uint8)
+    program, _ = compile_model(Call(resized), (x,), tmp_path, *EMULATED)
+    for got, want in zip(run(program, [(x,)], tmp_path)[0], eager(Call(resized), [(x,)])[0]):
+        assert torch.equal(got, want)
+
+
 def test_nan_goes_where_aten_lets_it(tmp_path):
     nan, inf = float("nan"), float("inf")
     x, y = torch.tensor([nan, 1.0, inf, -inf, -0.0]), torch.tensor([1.0, nan, -inf, 2.0, 0.0])

@@ -206,6 +206,9 @@ std::string unsupported_form(const ir::Graph& graph, const NodeView& n, std::str
       n.type("self").dtype != DType::kFloat64) {
     return "sums into a dtype without atomic additions";
   }
+  if (op.starts_with("upsample_") && op.find("linear") != std::string_view::npos && is_integral(n.type(n.has("self") ? "self" : "input").dtype, true)) {
+    return "means of integers, whose weights PyTorch rounds to fixed point";
+  }
   if (op == "native_batch_norm" && n.boolean("training")) return "batch statistics";
   if ((op.starts_with("sort") || op == "topk") && n.type("self").rank() > 0) {
     const int64_t dim = n.integer("dim", -1);
