@@ -171,6 +171,21 @@ def test_architectures_are_checked(tmp_path, arch):
     assert "architecture" in done.stderr and not (tmp_path / "m.pte").exists()
 
 
+def test_arch_is_an_option_of_its_own(tmp_path):
+    """Machine code of each architecture, and PTX of the newest for later ones."""
+    torch.export.save(torch.export.export(Call(torch.relu), (torch.randn(3),)), tmp_path / "m.pt2")
+    words = "compile", tmp_path / "m.pt2", "-o", tmp_path / "m.pte", "--backend"
+    pteron(*words, "cuda", "--arch", "sm_80,sm_89,sm_90,sm_100")
+    data = (tmp_path / "m.pte").read_bytes()
+    assert data.count(b"\x7fELF\x02") == 4 and b".target sm_100" in data
+    pteron(*words, "cuda", "--arch", "sm_90", "--arch", "compute_80")
+    data = (tmp_path / "m.pte").read_bytes()
+    assert data.count(b"\x7fELF\x02") == 1 and b".target sm_80" in data and b".target sm_90" not in data
+    for more, said in ((["cuda", "--arch", "sm_12"], "'sm_12' is no CUDA architecture"), (["cuda", "--arch", "sm_91"], "it knows sm_"), (["cuda", "--arch="], "missing"),
+                       (["cuda", "--arch", "sm_90", "--spec", "cuda:arch=sm_90"], "same thing"), (["cpu", "--arch", "sm_90"], "not among the program's backends")):
+        assert said in pteron(*words, *more, expect=2).stderr, more
+
+
 def test_without_nvrtc_compiling_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.delenv("VIRTUAL_ENV")
     monkeypatch.delenv("PTERON_CUDA_PATH", raising=False)

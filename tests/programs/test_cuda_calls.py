@@ -1,5 +1,6 @@
 """Calls of CUDA programs on the stand-in driver: buffers that stay on the device, sizes that change, what bench says."""
 import json
+import subprocess
 import sys
 
 import pytest
@@ -63,3 +64,23 @@ def test_without_a_driver(tmp_path, monkeypatch):
     assert "the CUDA driver was not found" in pteron("bench", program, expect=6).stderr
     report = json.loads(pteron("doctor", "--json").stdout)["cuda"]
     assert report["ready"] is False and "the CUDA driver was not found" in report["why_not"]
+
+
+def test_doctor_asks_every_library(tmp_path, monkeypatch):
+    found = {library["name"]: library for library in json.loads(pteron("doctor", "--json").stdout)["cuda"]["libraries"]}
+    assert found["driver"]["ready"] and found["driver"]["path"].endswith("libpteron_cuda_emulator.so") and found["driver"]["version"] == "13.0"
+    assert found["NVRTC"]["ready"] and "libnvrtc" in found["NVRTC"]["path"] and int(found["NVRTC"]["version"].split(".")[0]) >= 12
+    # Of libraries that are not here: a small one that answers, and one that lacks the function.
+    source = tmp_path / "fake.c"
+    for name, text in (("libcublasLt.so.13", "unsigned long cublasLtGetVersion(void) { return 130105; }"), ("libcudnn.so.9", "int other;")):
+        source.write_text(text)
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / name, source], check=True)
+    monkeypatch.setenv("PTERON_CUDA_PATH", str(tmp_path))
+    found = {library["name"]: library for library in json.loads(pteron("doctor", "--json").stdout)["cuda"]["libraries"]}
+    assert found["cuBLASLt"]["version"] == "13.1.5" and found["cuBLASLt"]["path"] == str(tmp_path / "libcublasLt.so.13")
+    assert not found["cuDNN"]["ready"] and "cudnnGetVersion" in found["cuDNN"]["why_not"]
+    assert "cuBLASLt 13.1.5" in pteron("doctor").stdout
+    monkeypatch.delenv("PTERON_CUDA_PATH")
+    monkeypatch.delenv("VIRTUAL_ENV")
+    missing = json.loads(pteron("doctor", "--json").stdout)["cuda"]["libraries"]
+    assert all(library["ready"] or library["why_not"] for library in missing)

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "backends/cuda/aot/nvrtc.h"
 #include "base/file_writer.h"
 #include "base/json_writer.h"
 #include "base/str_cat.h"
@@ -29,6 +30,7 @@ constexpr Option kCompileOptions[] = {
     {"kernels", "", OptionKind::kList, "LIBRARY", "a shared library with own operators (pteron/ops.h)"},
     {"backend", "", OptionKind::kList, "NAME[,NAME]", "backends in order of preference, default cpu; 'portable', alone or last, is the portable kernels, which run what is left; NAME:N computes on device N"},
     {"device", "", OptionKind::kValue, "cuda:N", "the device of all delegates that compute on one; of one backend alone: --backend NAME:N (docs/devices.md)"},
+    {"arch", "", OptionKind::kList, "sm_NN[,sm_NN]", "architectures of the CUDA engine's machine code (sm_80,sm_89,sm_90,sm_100), default sm_90,compute_80; PTX of the newest is added for later devices, where no compute_NN among them says which (docs/cuda.md)"},
     {"device-inputs", "", OptionKind::kFlag, "", "inputs that delegates of a device read are tensors of that device: nothing is copied from the host"},
     {"device-outputs", "", OptionKind::kFlag, "", "outputs that delegates of a device make stay there: nothing is copied to the host"},
     {"precision", "", OptionKind::kValue, "NAME", "float32 (default), or bf16: weights and operands of linear layers and dense convolutions in bfloat16, all else in float32"},
@@ -165,6 +167,20 @@ std::string read_specs(const Arguments& a, compiler::CompileOptions* options) {
     const auto value = std::as_bytes(std::span(text).subspan(equals + 1));
     options->specs.push_back({owner.substr(0, at), at == std::string::npos ? "" : owner.substr(at + 1), text.substr(colon + 1, equals - colon - 1), {value.begin(), value.end()}});
   }
+  return {};
+}
+
+/// --arch is the compile spec cuda:arch of all methods.
+std::string read_architectures(const Arguments& a, compiler::CompileOptions* options) {
+  if (!a.has("arch")) return {};
+  std::string text;
+  for (const std::string& part : a.list("arch")) str_append(text, text.empty() ? "" : ",", part);
+  const auto also = std::ranges::find_if(options->specs, [](const compiler::BackendSpec& spec) { return spec.backend == "cuda" && spec.key == "arch"; });
+  if (also != options->specs.end()) return "--arch and --spec cuda:arch say the same thing: give one of them";
+  auto list = cuda::architectures_of(text);
+  if (!list.ok()) return str_cat("--arch: ", list.status().message());
+  const auto value = std::as_bytes(std::span(*list));
+  options->specs.push_back({"cuda", "", "arch", {value.begin(), value.end()}});
   return {};
 }
 
@@ -368,7 +384,7 @@ Result<int> run_compile(const Arguments& a) {
     return 0;
   }
   compiler::CompileOptions options;
-  for (const auto read : {read_methods, read_constants, read_size_bounds, read_specs, read_exclusions}) {
+  for (const auto read : {read_methods, read_constants, read_size_bounds, read_specs, read_architectures, read_exclusions}) {
     if (const std::string problem = read(a, &options); !problem.empty()) return usage_error("compile", problem);
   }
   options.shared_states = split_list(a.list("share-state"));

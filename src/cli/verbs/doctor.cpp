@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/cuda/aot/nvrtc.h"
 #include "backends/cuda/runtime/backend.h"
 #include "base/json_writer.h"
 #include "base/processor.h"
@@ -27,8 +28,22 @@ struct Feature {
 struct Cuda {
   int driver_version = 0;  ///< 13000 for CUDA 13.0
   std::vector<cuda::DeviceFacts> devices;
-  std::string why_not;     ///< empty if there are devices
+  std::string why_not;  ///< empty if there are devices
+  std::vector<cuda::LibraryFacts> libraries;
 };
+
+cuda::LibraryFacts probe_nvrtc() {
+  cuda::LibraryFacts facts;
+  facts.name = "NVRTC";
+  const auto nvrtc = cuda::Nvrtc::open();
+  if (nvrtc.ok()) {
+    facts.path = (*nvrtc)->path();
+    facts.version = (*nvrtc)->version();
+  } else {
+    facts.why_not = nvrtc.status().message();
+  }
+  return facts;
+}
 
 Cuda probe_cuda() {
   Cuda found;
@@ -38,18 +53,25 @@ Cuda probe_cuda() {
   } else {
     found.devices = std::move(devices).value();
   }
+  found.libraries = cuda::probe_libraries();
+  found.libraries.push_back(probe_nvrtc());
   return found;
 }
 
 void print_cuda(const Cuda& found) {
   if (!found.why_not.empty()) {
-    std::printf("cuda: programs compile, none runs here: %s\n", found.why_not.c_str());
-    return;
+    std::printf("cuda: no program runs here: %s\n", found.why_not.c_str());
+  } else {
+    std::printf("cuda: driver of CUDA %d.%d\n", found.driver_version / 1000, found.driver_version % 1000 / 10);
   }
-  std::printf("cuda: driver of CUDA %d.%d\n", found.driver_version / 1000, found.driver_version % 1000 / 10);
+  for (const cuda::LibraryFacts& library : found.libraries) {
+    const std::string said = library.why_not.empty() ? str_cat(library.version, ", ", library.path) : str_cat("missing: ", library.why_not);
+    std::printf("  %s %s\n", library.name.c_str(), said.c_str());
+  }
   for (size_t i = 0; i < found.devices.size(); ++i) {
     const cuda::DeviceFacts& device = found.devices[i];
-    std::printf("  cuda:%zu %s, sm_%d, %d multiprocessors, %.1f GB\n", i, device.name.c_str(), device.sm, device.multiprocessors, static_cast<double>(device.memory_bytes) / 1e9);
+    std::printf("  cuda:%zu %s, sm_%d, %d multiprocessors, %.1f GB\n", i, device.name.c_str(), device.sm, device.multiprocessors,
+                static_cast<double>(device.memory_bytes) / 1e9);
   }
 }
 
@@ -70,6 +92,18 @@ void add_cuda(const Cuda& found, JsonWriter& json) {
     json.end_object();
   }
   json.end_array();
+  json.key("libraries");
+  json.begin_array();
+  for (const cuda::LibraryFacts& library : found.libraries) {
+    json.begin_object();
+    json.field("name", library.name);
+    json.field("ready", library.why_not.empty());
+    json.field("version", library.version);
+    json.field("path", library.path);
+    if (!library.why_not.empty()) json.field("why_not", library.why_not);
+    json.end_object();
+  }
+  json.end_array();
   json.end_object();
 }
 
@@ -79,8 +113,11 @@ Result<int> run_doctor(const Arguments& a) {
   PTERON_ASSIGN(const Session session, Session::create());
   const size_t operators = session.catalog().all().size(), kernels = ops::portable_kernels().rows().size();
 #if defined(__x86_64__)
-  const Feature features[] = {{"avx2", __builtin_cpu_supports("avx2") != 0}, {"fma", __builtin_cpu_supports("fma") != 0}, {"avx512f", __builtin_cpu_supports("avx512f") != 0},
-                              {"avx512vnni", __builtin_cpu_supports("avx512vnni") != 0}, {"avx512bf16", __builtin_cpu_supports("avx512bf16") != 0}};
+  const Feature features[] = {{"avx2", __builtin_cpu_supports("avx2") != 0},
+                              {"fma", __builtin_cpu_supports("fma") != 0},
+                              {"avx512f", __builtin_cpu_supports("avx512f") != 0},
+                              {"avx512vnni", __builtin_cpu_supports("avx512vnni") != 0},
+                              {"avx512bf16", __builtin_cpu_supports("avx512bf16") != 0}};
   const bool enough = features[0].present && features[1].present;
 #else
   const Feature features[] = {{"baseline", true}};
@@ -105,7 +142,8 @@ Result<int> run_doctor(const Arguments& a) {
     std::printf("%s\n", json.text().c_str());
     return enough ? 0 : 6;
   }
-  std::printf("pteron %s: %zu operators, %zu portable kernels\nCPUs that this process may use: %d\n", std::string(version()).c_str(), operators, kernels, usable_cpu_count());
+  std::printf("pteron %s: %zu operators, %zu portable kernels\nCPUs that this process may use: %d\n", std::string(version()).c_str(), operators, kernels,
+              usable_cpu_count());
   for (const Feature& f : features) std::printf("%-10s %s\n", f.name, f.present ? "yes" : "no");
   std::printf("kernels use %s%s\n", units.c_str(), std::getenv("PTERON_CPU_MAX") != nullptr ? ", capped by PTERON_CPU_MAX" : "");
   print_cuda(cuda);

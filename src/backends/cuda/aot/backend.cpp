@@ -65,6 +65,15 @@ Status write_text(const std::string& path, std::string_view text) {
   return writer->commit(false);
 }
 
+/// Errors: kInvalidInput (no list of architectures, or one that NVRTC does not know); kUnavailable (no NVRTC, and something is to be translated).
+Status check_architectures(std::string_view list) {
+  PTERON_ASSIGN(const std::vector<Target> targets, parse_targets(list));
+  const bool translates = std::ranges::any_of(targets, [](const Target& target) { return target.kind != Target::Kind::kSource; });
+  if (!translates) return ok_status();
+  PTERON_ASSIGN(const auto nvrtc, Nvrtc::open());
+  return nvrtc->check(targets);
+}
+
 /// Pools of whole images become means, which share their work between threads.
 Status spell_global_pools(ir::Graph& graph, const ir::Catalog& catalog) {
   return ir::rewrite(graph, catalog,
@@ -98,9 +107,11 @@ class CudaBackend final : public backends::Backend {
       if (spec.key == kTf32Spec && text != "0" && text != "1")
         return Status(Code::kInvalidInput, str_cat("compile spec ", kTf32Spec, " is 0 or 1, found '", text, "'"));
     }
-    PTERON_ASSIGN(const std::vector<Target> targets, parse_targets(setting(specs, kArchSpec, kDefaultArchitectures)));
-    const bool translates = std::ranges::any_of(targets, [](const Target& target) { return target.kind != Target::Kind::kSource; });
-    return translates ? Nvrtc::open().status() : ok_status();
+    PTERON_TRY(check_architectures(setting(specs, kArchSpec, kDefaultArchitectures)));
+    for (const format::CompileSpec& spec : specs) {
+      if (spec.key == kArchSpec) PTERON_TRY(check_architectures({reinterpret_cast<const char*>(spec.value.data()), spec.value.size()}));
+    }
+    return ok_status();
   }
 
   Support supports(const ir::Graph& graph, const ir::Node& node) const override {
@@ -131,7 +142,8 @@ class CudaBackend final : public backends::Backend {
     made.specs.push_back({std::string(kVersionKey), {std::byte{kVersion}}});
     const std::string_view device = setting(context.specs, backends::kDeviceSpec, "cuda:0");
     made.specs.push_back(text_spec(backends::kDeviceSpec, device));
-    // The payload stages tensors of the host within its recorded calls, which costs less than copies around it; a buffer that it updates must not be copied at all.
+    // The payload stages tensors of the host within its recorded calls, which costs less than copies around it; a buffer that it updates must not be copied at
+    // all.
     (has_state ? made.io_device : made.possible_device) = {DeviceType::kCuda, device_index(device)};
     PTERON_TRY(add_module(sources, targets, setting(context.specs, kDumpSpec, ""), made));
     return made;

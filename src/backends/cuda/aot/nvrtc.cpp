@@ -30,6 +30,8 @@ struct Functions {
   int (*ptx_size)(Handle, size_t*) = nullptr;
   int (*ptx)(Handle, char*) = nullptr;
   const char* (*error_text)(int) = nullptr;
+  int (*architecture_count)(int*) = nullptr;
+  int (*architectures)(int*) = nullptr;
 };
 
 template <typename Fn>
@@ -123,6 +125,16 @@ Result<std::vector<Target>> parse_targets(std::string_view list) {
   }
 }
 
+Result<std::string> architectures_of(std::string_view list) {
+  PTERON_ASSIGN(const std::vector<Target> targets, parse_targets(list));
+  const Target* newest = nullptr;
+  for (const Target& target : targets) {
+    if (target.kind != Target::Kind::kCubin) return std::string(list);
+    if (newest == nullptr || target.sm > newest->sm) newest = &target;
+  }
+  return str_cat(list, ",compute_", newest->sm);
+}
+
 Result<std::shared_ptr<const Nvrtc>> Nvrtc::open() {
   static std::mutex mutex;
   static std::shared_ptr<const Nvrtc> opened;  // stays for the process: closing it frees nothing that is worth it
@@ -141,7 +153,8 @@ Result<std::shared_ptr<const Nvrtc>> Nvrtc::open() {
         find(library, "nvrtcVersion", &f.version) && find(library, "nvrtcCreateProgram", &f.create) && find(library, "nvrtcDestroyProgram", &f.destroy) &&
         find(library, "nvrtcCompileProgram", &f.compile) && find(library, "nvrtcGetProgramLogSize", &f.log_size) &&
         find(library, "nvrtcGetProgramLog", &f.log) && find(library, "nvrtcGetCUBINSize", &f.cubin_size) && find(library, "nvrtcGetCUBIN", &f.cubin) &&
-        find(library, "nvrtcGetPTXSize", &f.ptx_size) && find(library, "nvrtcGetPTX", &f.ptx) && find(library, "nvrtcGetErrorString", &f.error_text);
+        find(library, "nvrtcGetPTXSize", &f.ptx_size) && find(library, "nvrtcGetPTX", &f.ptx) && find(library, "nvrtcGetErrorString", &f.error_text) &&
+        find(library, "nvrtcGetNumSupportedArchs", &f.architecture_count) && find(library, "nvrtcGetSupportedArchs", &f.architectures);
     if (complete) {
       opened = std::make_shared<const Library>(f);
       return opened;
@@ -154,6 +167,26 @@ Result<std::shared_ptr<const Nvrtc>> Nvrtc::open() {
       str_cat("compiling for CUDA needs NVRTC (libnvrtc.so of CUDA 12 or 13), which was not found: install the Python package nvidia-cuda-nvrtc and set "
               "VIRTUAL_ENV, or set PTERON_CUDA_PATH to a toolkit (",
               reasons, ")"));
+}
+
+Status Nvrtc::check(std::span<const Target> targets) const {
+  const Functions& f = of(*this);
+  int count = 0;
+  if (f.architecture_count(&count) != 0 || count < 1) return ok_status();  // translate() says what it refuses
+  std::vector<int> known(static_cast<size_t>(count));
+  if (f.architectures(known.data()) != 0) return ok_status();
+  for (const Target& target : targets) {
+    if (target.kind == Target::Kind::kSource || std::ranges::find(known, static_cast<int>(target.sm)) != known.end()) continue;
+    std::string list;
+    for (const int sm : known) str_append(list, list.empty() ? "" : ", ", "sm_", sm);
+    return Status(Code::kInvalidInput, str_cat("'", target.text, "' is no CUDA architecture that NVRTC ", version(), " knows; it knows ", list));
+  }
+  return ok_status();
+}
+
+std::string Nvrtc::path() const {
+  Dl_info info{};
+  return dladdr(reinterpret_cast<void*>(of(*this).version), &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
 }
 
 std::string Nvrtc::version() const {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,10 @@ struct Target {
 /// A list as the user writes it: "sm_90,compute_80". Errors: kInvalidInput (another word, an empty list, a word twice).
 Result<std::vector<Target>> parse_targets(std::string_view list);
 
+/// What `pteron compile --arch` means: the list, and PTX of its newest architecture for devices that came later, if the list has no PTX ("sm_80,sm_90" gives
+/// "sm_80,sm_90,compute_90"). Errors: as above.
+Result<std::string> architectures_of(std::string_view list);
+
 /// The library. Threads: translate() from several threads at once.
 class Nvrtc {
  public:
@@ -31,8 +36,12 @@ class Nvrtc {
   /// The result for a target that is no source; PTX with its zero byte. name_line says whose a line of the text is (empty: nobody's).
   /// Errors: kInternal with NVRTC's first message and the node whose kernel it is about; kUnsupported (an architecture that this NVRTC does not know).
   Result<Buffer> translate(const std::string& text, const Target& target, const std::function<std::string(size_t)>& node_at) const;
+  /// That it translates for all of them. Errors: kInvalidInput with the architectures that it knows.
+  Status check(std::span<const Target> targets) const;
   /// "13.0".
   std::string version() const;
+  /// The file that was opened.
+  std::string path() const;
   virtual ~Nvrtc() = default;
 
  protected:

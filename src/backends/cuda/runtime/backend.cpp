@@ -9,6 +9,7 @@
 #include "backends/cuda/payload.h"
 #include "backends/cuda/runtime/allocator.h"
 #include "backends/cuda/runtime/delegate.h"
+#include "backends/cuda/runtime/library_call.h"
 #include "base/str_cat.h"
 
 namespace pteron::cuda {
@@ -34,7 +35,8 @@ Status check_version(std::span<const DelegateSetting> settings) {
   const auto version = std::ranges::find(settings, kVersionKey, &DelegateSetting::key);
   if (version == settings.end() || version->value.size() != 1) return Status(Code::kInvalidFile, "the payload does not say its version");
   if (version->value[0] == std::byte{kVersion}) return ok_status();
-  return Status(Code::kIncompatible, str_cat("the payload has version ", static_cast<int>(version->value[0]), ", this engine runs version ", int{kVersion}, "; compile the model anew"));
+  return Status(Code::kIncompatible, str_cat("the payload has version ", static_cast<int>(version->value[0]), ", this engine runs version ", int{kVersion},
+                                             "; compile the model anew"));
 }
 
 class CudaBackend final : public DelegateBackend {
@@ -65,6 +67,22 @@ class CudaBackend final : public DelegateBackend {
   mutable std::map<int, std::weak_ptr<Device>> devices_;
   mutable Allocator allocator_;
 };
+
+/// version_symbol: a function without arguments that gives 10000 * major + 100 * minor + patch.
+LibraryFacts probe_library(std::string name, const LibraryName& library, const char* version_symbol) {
+  LibraryFacts facts;
+  facts.name = std::move(name);
+  Result<void*> opened = open_cuda_library(library);
+  Result<void*> symbol = opened.ok() ? library_symbol(*opened, version_symbol) : std::move(opened);
+  if (!symbol.ok()) {
+    facts.why_not = symbol.status().message();
+    return facts;
+  }
+  facts.path = file_of(*symbol);
+  const size_t version = reinterpret_cast<size_t (*)()>(*symbol)();
+  facts.version = str_cat(version / 10000, ".", version / 100 % 100, ".", version % 100);
+  return facts;
+}
 
 }  // namespace
 
@@ -97,6 +115,23 @@ Result<std::vector<DeviceFacts>> probe_devices(int* driver_version) {
     found.push_back(std::move(facts));
   }
   if (found.empty()) return Status(Code::kUnavailable, "there is no CUDA device");
+  return found;
+}
+
+std::vector<LibraryFacts> probe_libraries() {
+  std::vector<LibraryFacts> found(3);
+  found[0].name = "driver";
+  int version = 0;
+  Result<std::shared_ptr<const Driver>> driver = Driver::open();
+  Status status = driver.ok() ? (*driver)->check((*driver)->driver_version(&version), "asking for the driver's version") : driver.status();
+  if (driver.ok()) found[0].path = file_of(reinterpret_cast<const void*>((*driver)->init));
+  if (status.ok()) {
+    found[0].version = str_cat(version / 1000, ".", version % 1000 / 10);
+  } else {
+    found[0].why_not = status.message();
+  }
+  found[1] = probe_library("cuBLASLt", kBlasLibrary, "cublasLtGetVersion");
+  found[2] = probe_library("cuDNN", kDnnLibrary, "cudnnGetVersion");
   return found;
 }
 

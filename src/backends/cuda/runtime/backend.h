@@ -14,17 +14,17 @@ const DelegateBackend& backend();
 /// A device as `pteron doctor` shows it.
 struct DeviceFacts {
   std::string name;
-  int sm = 0;               ///< compute capability: 90 for 9.0
+  int sm = 0;  ///< compute capability: 90 for 9.0
   int multiprocessors = 0;
   uint64_t memory_bytes = 0;
 };
 
 /// Where the time of a call goes. Units: milliseconds.
 struct CallTimes {
-  double enqueue_ms = 0;      ///< of the host, until the device has everything
-  double to_device_ms = 0;    ///< copies of arguments
+  double enqueue_ms = 0;    ///< of the host, until the device has everything
+  double to_device_ms = 0;  ///< copies of arguments
   double kernels_ms = 0;
-  double to_host_ms = 0;      ///< copies of results
+  double to_host_ms = 0;  ///< copies of results
   struct Kernel {
     std::string name;
     double ms = 0;
@@ -41,5 +41,15 @@ CallTimes times_of(const Delegate& delegate);
 /// Starts the driver and looks at every device, without a context on any. driver_version: 13000 for CUDA 13.0.
 /// Errors: kUnavailable (what is missing).
 Result<std::vector<DeviceFacts>> probe_devices(int* driver_version);
+
+/// A library that the engine opens at run time, as `pteron doctor` shows it.
+struct LibraryFacts {
+  std::string name;     ///< "cuBLASLt"
+  std::string path;     ///< the file that was opened; empty if none was
+  std::string version;  ///< as the library itself says it: "13.0.2"
+  std::string why_not;  ///< empty if it is there and answers
+};
+/// Opens the driver's library, cuBLASLt and cuDNN and asks each for its version; no device is touched.
+std::vector<LibraryFacts> probe_libraries();
 
 }  // namespace pteron::cuda

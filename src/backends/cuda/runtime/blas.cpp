@@ -119,7 +119,7 @@ Blas::Blas() : library_(std::make_unique<Library>()) {}
 Blas::~Blas() = default;
 
 Result<std::unique_ptr<Blas>> Blas::create() {
-  PTERON_ASSIGN(void* const opened, open_cuda_library("libcublasLt.so.13", "nvidia/cu13/lib"));
+  PTERON_ASSIGN(void* const opened, open_cuda_library(kBlasLibrary));
   std::unique_ptr<Blas> made(new Blas());
   Library& l = *made->library_;
   const auto find = [&](auto& member, const char* name) -> Status {

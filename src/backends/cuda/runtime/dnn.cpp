@@ -149,7 +149,7 @@ Dnn::Dnn() : library_(std::make_unique<Library>()) {}
 Dnn::~Dnn() { plans_.clear(); }
 
 Result<std::unique_ptr<Dnn>> Dnn::create() {
-  PTERON_ASSIGN(void* const opened, open_cuda_library("libcudnn.so.9", "nvidia/cudnn/lib"));
+  PTERON_ASSIGN(void* const opened, open_cuda_library(kDnnLibrary));
   std::unique_ptr<Dnn> made(new Dnn());
   Library& l = *made->library_;
   const auto find = [&](auto& member, const char* name) -> Status {

@@ -37,17 +37,23 @@ std::vector<std::string> places_of(std::string_view package_folder) {
 
 }  // namespace
 
-Result<void*> open_cuda_library(std::string_view name, std::string_view package_folder) {
+Result<void*> open_cuda_library(const LibraryName& library) {
   std::string tried;
-  for (const std::string& place : places_of(package_folder)) {
-    const std::string path = place.empty() ? std::string(name) : str_cat(place, "/", name);
+  for (const std::string& place : places_of(library.package_folder)) {
+    const std::string path = place.empty() ? std::string(library.file) : str_cat(place, "/", library.file);
     std::error_code ignored;
     if (!place.empty() && !std::filesystem::exists(path, ignored)) continue;
-    if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
+    if (void* opened = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return opened;
     const char* why = dlerror();
     str_append(tried, tried.empty() ? "" : "; ", why == nullptr ? path.c_str() : why);
   }
-  return Status(Code::kUnavailable, str_cat(name, " is missing (", tried, "); install the package that has ", package_folder, ", or set PTERON_CUDA_PATH to its folder"));
+  return Status(Code::kUnavailable, str_cat(library.file, " is missing (", tried, "); install the package that has ", library.package_folder,
+                                            ", or set PTERON_CUDA_PATH to its folder"));
+}
+
+std::string file_of(const void* function) {
+  Dl_info info{};
+  return dladdr(function, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
 }
 
 Result<void*> library_symbol(void* library, const char* name) {
