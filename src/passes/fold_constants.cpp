@@ -118,7 +118,7 @@ class Folder {
     ir::for_each_use(node, [&](ValueId v) {
       const Constant& c = *constant_of(v);
       in_bytes += c.size_bytes();
-      const bool matrix = c.sizes.size() >= 2 && c.numel() >= kMatrixElements && (c.dtype == DType::kInt8 || c.dtype == DType::kUInt8);
+      const bool matrix = c.sizes.size() >= 2 && c.numel() >= kMatrixElements && (c.dtype == DType::kInt8 || c.dtype == DType::kUInt8 || is_float8(c.dtype));
       narrow = narrow || (keep_narrow_ && matrix && node.op->name == "aten::_to_copy");
     });
     return narrow && out_bytes > in_bytes;

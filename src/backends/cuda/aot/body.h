@@ -83,6 +83,7 @@ class Body {
   std::string point(const ir::NodeView& n, ir::ValueId result, size_t output, const Index& at);
   std::string pool(const ir::NodeView& n, ir::ValueId result, size_t output, const Index& at);
   std::string resize(const ir::NodeView& n, ir::ValueId result, const Index& at);
+  std::string level(const ir::NodeView& n, ir::ValueId result, const Index& at);  ///< pteron::quantize and pteron::dequantize
   ir::Expr position(ir::ValueId indices, const Index& at, ir::Expr size);
 
   // rows.cpp

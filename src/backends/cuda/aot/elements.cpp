@@ -226,6 +226,7 @@ std::string Body::compute(ValueId value, const Index& at) {
   }
   if (kind == NodeKind::kPoint) {
     if (stem_.size() < 6) stem_.push_back(node.op->name.substr(node.op->name.rfind(':') + 1));
+    if (is_level_node(node)) return level(n, value, at);
     if (find_scalar_op(n.op().name.substr(6)) != nullptr) return scalar_op(n, value, at);
     return point(n, value, output, at);
   }
@@ -272,7 +273,8 @@ std::string Body::scalar_op(const NodeView& n, ValueId result, const Index& at) 
       text += c_type(compute);
       continue;
     }
-    const bool is_one = name == "alpha" && op.text.find("p_mul(") != std::string_view::npos && std::holds_alternative<Expr>(n.arg(name)) && ir::is_number(n.expr(name)) && n.number(name) == 1;
+    const bool is_one = name == "alpha" && op.text.find("p_mul(") != std::string_view::npos && std::holds_alternative<Expr>(n.arg(name)) &&
+                        ir::is_number(n.expr(name)) && n.number(name) == 1;
     if (is_one) {  // the product with 1 is left out: "p_mul(x, 1)" becomes "(x"
       const size_t comma = text.rfind(", ");
       text.resize(comma);
@@ -284,8 +286,28 @@ std::string Body::scalar_op(const NodeView& n, ValueId result, const Index& at) 
   }
   const bool is_test = op.compute == Compute::kCommon || op.compute == Compute::kSelf || op.compute == Compute::kTruth;
   if (is_test) return converted(str_cat("(", text, ")"), DType::kBool, out);
-  if (c_type(out) == c_type(compute) && !is_reduced_float(out) && is_integral(out, true)) return str_cat("(", c_type(out), ")(", text, ")");
+  if (c_type(out) == c_type(compute) && is_integral(out, true)) return str_cat("(", c_type(out), ")(", text, ")");
   return rounded(str_cat("(", text, ")"), out);
+}
+
+std::string Body::level(const NodeView& n, ValueId result, const Index& at) {
+  const TensorType& in = n.type("self");
+  const auto parameter = [&](std::string_view name) -> std::string {
+    if (!n.is_value(name)) return "0.0f";
+    const TensorType& type = n.type(name);
+    Index where;  // one entry a block along every dim, or one for all
+    for (size_t d = 0; d < type.sizes.size(); ++d) {
+      const bool each = type.sizes[d] == in.sizes[d];
+      where.push_back(dim_is(type.sizes[d], 1) ? Expr(0) : each ? at[d] : floor_div(at[d], floor_div(in.sizes[d], type.sizes[d])));
+    }
+    return converted(element(n.value(name), where), type.dtype, DType::kFloat32);
+  };
+  const std::string x = converted(element(n.value("self"), at), in.dtype, DType::kFloat32);
+  if (!n.has("inverse")) return str_cat("p_unlevel(", x, ", ", parameter("scale"), ", ", parameter("zero_point"), ")");
+  const DType out = graph_[result].type.dtype;
+  const std::string made = str_cat("p_level<", n.boolean("late") ? "true" : "false", ">(", x, ", ", parameter("inverse"), ", ", parameter("zero_point"), ", ",
+                                   literal(n.number("quant_min"), DType::kFloat32), ", ", literal(n.number("quant_max"), DType::kFloat32), ")");
+  return converted(made, DType::kFloat32, out);
 }
 
 Expr Body::position(ValueId indices, const Index& at, Expr size) {

@@ -228,6 +228,8 @@ std::string unsupported_form(const ir::Graph& graph, const NodeView& n, std::str
 
 }  // namespace
 
+bool is_level_node(const ir::Node& node) { return node.op->name == "pteron::quantize" || node.op->name == "pteron::dequantize"; }
+
 NodeKind kind_of(const ir::Graph& graph, const ir::Node& node, std::string* why) {
   std::string ignored;
   if (why == nullptr) why = &ignored;
@@ -241,6 +243,10 @@ NodeKind kind_of(const ir::Graph& graph, const ir::Node& node, std::string* why)
     if (self == nullptr || !self->valid()) return refuse(why, "a view of nothing");
     if (graph[*self].type.dtype != graph[node.outputs[0]].type.dtype) return refuse(why, "the bytes of another dtype");
     return NodeKind::kView;
+  }
+  if (is_level_node(node)) {
+    if (!has_known_types(graph, node, why)) return NodeKind::kOther;
+    return has_known_numbers(node) ? NodeKind::kPoint : refuse(why, "levels that are known at run time only");
   }
   if (!name.starts_with("aten::")) return refuse(why, "no kernel");
   const std::string_view op = name.substr(6);
@@ -266,6 +272,7 @@ NodeKind kind_of(const ir::Graph& graph, const ir::Node& node, std::string* why)
 bool is_costly(const ir::Graph& graph, const ir::Node& node) {
   const NodeKind kind = kind_of(graph, node);
   if (kind != NodeKind::kPoint) return kind != NodeKind::kView;
+  if (is_level_node(node)) return false;
   const std::string_view op = std::string_view(node.op->name).substr(6);
   if (const ScalarOp* scalar = find_scalar_op(op)) return scalar->is_costly;
   return op.find("pool") != std::string_view::npos || op.find("linear") != std::string_view::npos || op == "gelu" || op == "glu" || op == "logit";

@@ -20,6 +20,8 @@ enum class NodeKind : uint8_t {
   kWhole,   ///< a kernel of its own shape: scans, orders
   kUpdate,  ///< writes a part of argument 0
 };
+/// True for pteron::quantize and pteron::dequantize.
+bool is_level_node(const ir::Node& node);
 /// The kind, and for kOther why not.
 NodeKind kind_of(const ir::Graph& graph, const ir::Node& node, std::string* why = nullptr);
 /// Worth computing once: transcendental functions, windows, rows.

@@ -20,6 +20,8 @@ typedef unsigned char u8;
 typedef unsigned int u32;
 struct f16 { unsigned short bits; };
 struct bf16 { unsigned short bits; };
+struct f8e4m3 { u8 bits; };
+struct f8e5m2 { u8 bits; };
 #define P_INF __int_as_float(0x7f800000)
 #define P_NAN __int_as_float(0x7fffffff)
 #define P_DINF __longlong_as_double(0x7ff0000000000000ll)
@@ -60,16 +62,60 @@ P_DEV bf16 p_bf16(float x) {
   return r;
 }
 #endif
+// 8-bit floats: MANTISSA bits and the bias of the exponent; ties go to even, what is too large becomes `most`.
+template <int MANTISSA, int BIAS> P_DEV u8 p_narrow8(float x, u32 most) {
+  const u32 b = (u32)__float_as_int(x), s = (b >> 24) & 0x80, a = b & 0x7fffffff;
+  if (a > 0x7f800000u) return (u8)(s | 0x7f);
+  u32 code;
+  if (a < (u32)(128 - BIAS) << 23) {
+    code = (u32)rintf(__int_as_float((int)a) * (float)(1 << (BIAS - 1 + MANTISSA)));
+  } else {
+    const u32 r = a - ((u32)(127 - BIAS) << 23);
+    code = (r + (1u << (22 - MANTISSA)) - 1 + ((r >> (23 - MANTISSA)) & 1)) >> (23 - MANTISSA);
+  }
+  return (u8)(s | (code > most ? most : code));
+}
+P_DEV f8e5m2 p_f8e5m2(float x) { f8e5m2 r; r.bits = p_narrow8<2, 15>(x, 0x7c); return r; }
+P_DEV float p_float(f8e5m2 x) { f16 wide; wide.bits = (unsigned short)(x.bits << 8); return p_float(wide); }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+P_DEV f8e4m3 p_f8e4m3(float x) {
+  unsigned short two;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(two) : "f"(0.0f), "f"(x));
+  f8e4m3 r;
+  r.bits = (u8)two;
+  return r;
+}
+P_DEV float p_float(f8e4m3 x) {
+  u32 two;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(two) : "h"((unsigned short)x.bits));
+  f16 wide;
+  wide.bits = (unsigned short)two;
+  return p_float(wide);
+}
+#else
+P_DEV f8e4m3 p_f8e4m3(float x) { f8e4m3 r; r.bits = p_narrow8<3, 7>(x, 0x7e); return r; }
+P_DEV float p_float(f8e4m3 x) {
+  if ((x.bits & 0x7f) == 0x7f) return P_NAN;
+  const float v = __int_as_float((x.bits & 0x7f) << 20) * 1.329227995784916e36f;
+  return (x.bits & 0x80) != 0 ? -v : v;
+}
+#endif
 template <typename T, int N> struct alignas(sizeof(T) * N) Vec { T at[N]; };
+P_DEV float p_round_f8e4m3(float x) { return p_float(p_f8e4m3(x)); }
+P_DEV float p_round_f8e5m2(float x) { return p_float(p_f8e5m2(x)); }
 P_DEV float p_round_f16(float x) { return p_float(p_f16(x)); }
 P_DEV float p_round_bf16(float x) { return p_float(p_bf16(x)); }
 template <typename T> P_DEV T p_read(T x) { return x; }
 P_DEV float p_read(f16 x) { return p_float(x); }
 P_DEV float p_read(bf16 x) { return p_float(x); }
+P_DEV float p_read(f8e4m3 x) { return p_float(x); }
+P_DEV float p_read(f8e5m2 x) { return p_float(x); }
 #define P_STORE(T, x) PStore<T>::of(x)
 template <typename T> struct PStore { template <typename S> P_DEV T of(S x) { return (T)x; } };
 template <> struct PStore<f16> { P_DEV f16 of(float x) { return p_f16(x); } };
 template <> struct PStore<bf16> { P_DEV bf16 of(float x) { return p_bf16(x); } };
+template <> struct PStore<f8e4m3> { P_DEV f8e4m3 of(float x) { return p_f8e4m3(x); } };
+template <> struct PStore<f8e5m2> { P_DEV f8e5m2 of(float x) { return p_f8e5m2(x); } };
 // A float becomes an integer as a host's conversion does it: by way of 64 bits, what does not fit there is its least number.
 P_DEV i64 p_trunc64(double x) { return x >= -9223372036854775808.0 && x < 9223372036854775808.0 ? (i64)x : (i64)0x8000000000000000ull; }
 template <typename T> struct Unsigned { typedef u32 type; };
@@ -225,6 +271,12 @@ template <typename T> P_DEV T p_gcd(T a, T b) {
   while (a != (T)0) { const T rest = p_modtrunc(b, a); b = a; a = rest; }
   return b;
 }
+// Levels: products and sums that are rounded one after the other, as PyTorch computes them.
+template <bool late> P_DEV float p_level(float x, float inverse, float zero, float low, float high) {
+  const float scaled = __fmul_rn(x, inverse), level = late ? __fadd_rn(rintf(scaled), zero) : rintf(__fadd_rn(scaled, zero));
+  return level < low ? low : level > high ? high : level;
+}
+P_DEV float p_unlevel(float level, float scale, float zero) { return __fmul_rn(level - zero, scale); }
 P_DEV i64 p_wrap(i64 i, i64 n) { return i < 0 ? i + n : i; }
 P_DEV i64 p_within(i64 i, i64 n) { return i < 0 ? 0 : i >= n ? n - 1 : i; }
 P_DEV i64 p_reflect(i64 i, i64 n) { i = i < 0 ? -i : i; return i >= n ? 2 * (n - 1) - i : i; }

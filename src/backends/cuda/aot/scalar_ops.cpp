@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "base/str_cat.h"
+#include "ops/convert_float8.h"
 #include "tensor/dtype.h"
 #include "tensor/half.h"
 
@@ -174,6 +175,8 @@ bool has_c_type(DType dtype) {
     case DType::kInt16:
     case DType::kInt32:
     case DType::kInt64:
+    case DType::kFloat8E4M3FN:
+    case DType::kFloat8E5M2:
     case DType::kFloat16:
     case DType::kBFloat16:
     case DType::kFloat32:
@@ -198,6 +201,10 @@ std::string_view memory_type(DType dtype) {
       return "int";
     case DType::kInt64:
       return "i64";
+    case DType::kFloat8E4M3FN:
+      return "f8e4m3";
+    case DType::kFloat8E5M2:
+      return "f8e5m2";
     case DType::kFloat16:
       return "f16";
     case DType::kBFloat16:
@@ -209,17 +216,15 @@ std::string_view memory_type(DType dtype) {
   }
 }
 
-std::string_view c_type(DType dtype) { return is_reduced_float(dtype) ? "float" : memory_type(dtype); }
+bool is_narrow_float(DType dtype) { return is_reduced_float(dtype) || is_float8(dtype); }
 
-std::string rounded(const std::string& text, DType dtype) {
-  if (dtype == DType::kFloat16) return str_cat("p_round_f16(", text, ")");
-  if (dtype == DType::kBFloat16) return str_cat("p_round_bf16(", text, ")");
-  return text;
-}
+std::string_view c_type(DType dtype) { return is_narrow_float(dtype) ? "float" : memory_type(dtype); }
+
+std::string rounded(const std::string& text, DType dtype) { return is_narrow_float(dtype) ? str_cat("p_round_", memory_type(dtype), "(", text, ")") : text; }
 
 std::string converted(const std::string& text, DType from, DType to) {
   if (from == to) return text;
-  if (is_reduced_float(to)) return rounded(str_cat("(float)(", text, ")"), to);
+  if (is_narrow_float(to)) return rounded(str_cat("(float)(", text, ")"), to);
   if (to == DType::kBool) return str_cat("((", text, ") != 0)");
   if (is_floating(from) && is_integral(to, false)) return str_cat("(", c_type(to), ")p_trunc64(", text, ")");
   if (c_type(from) == c_type(to)) return text;
@@ -237,6 +242,8 @@ std::string literal(double number, DType dtype, bool to_dtype) {
   if (std::isnan(number)) return twice ? "P_DNAN" : "P_NAN";
   if (to_dtype && dtype == DType::kFloat16) number = static_cast<double>(half_bits_to_float(float_to_half_bits(static_cast<float>(number))));
   if (to_dtype && dtype == DType::kBFloat16) number = static_cast<double>(bfloat16_bits_to_float(float_to_bfloat16_bits(static_cast<float>(number))));
+  if (to_dtype && is_float8(dtype))
+    number = static_cast<double>(ops::float8_to_float(ops::float_to_float8(static_cast<float>(number), ops::float8_format(dtype)), ops::float8_format(dtype)));
   if (!twice) number = static_cast<double>(static_cast<float>(number));
   if (std::isinf(number)) return str_cat(number < 0 ? "(-" : "", twice ? "P_DINF" : "P_INF", number < 0 ? ")" : "");
   std::snprintf(text, sizeof text, twice ? "%.17g" : "%.9g", number);

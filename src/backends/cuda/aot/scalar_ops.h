@@ -11,9 +11,12 @@
 
 namespace pteron::cuda {
 
-/// True for the dtypes that generated kernels compute with: bool, 8 to 64-bit signed integers, uint8, float16, bfloat16, float32, float64.
+/// True for the dtypes that generated kernels compute with: bool, 8 to 64-bit signed integers, uint8, float8_e4m3fn, float8_e5m2, float16, bfloat16, float32,
+/// float64.
 bool has_c_type(DType dtype);
-/// What an element is computed as: "float" for 16-bit floats, else the type itself. Requires: has_c_type.
+/// The floats among them that are computed as float32: those of 16 and 8 bits.
+bool is_narrow_float(DType dtype);
+/// What an element is computed as: "float" for narrow floats, else the type itself. Requires: has_c_type.
 std::string_view c_type(DType dtype);
 /// What an element is in memory: "f16". Requires: has_c_type.
 std::string_view memory_type(DType dtype);
