@@ -2,16 +2,13 @@
 #include <algorithm>
 #include <set>
 
+#include "base/ascii.h"
 #include "base/str_cat.h"
 #include "compiler/compile.h"
 
 namespace pteron::compiler {
 
 namespace {
-
-/// Not <cctype>: names do not depend on a locale.
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 Status check_names(const CompileOptions& options) {
   std::set<std::string_view> names;
@@ -31,8 +28,7 @@ Status check_names(const CompileOptions& options) {
 
 Status check_method_name(std::string_view name) {
   if (name.empty()) return Status(Code::kInvalidInput, "a method without a name");
-  const bool fits = is_letter(name[0]) && std::ranges::all_of(name, [](char c) { return is_letter(c) || is_digit(c); });
-  if (fits) return ok_status();
+  if (is_identifier(name)) return ok_status();
   return Status(Code::kInvalidInput, str_cat("method name '", name, "' is no identifier: ASCII letters, digits and '_' are expected, no digit first"));
 }
 

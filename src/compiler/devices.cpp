@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/str_cat.h"
 #include "emit/emit.h"
 #include "ir/builder.h"
@@ -201,10 +202,10 @@ void forget_devices(ir::Program& program) {
 Status check_device_name(std::string_view what, std::string_view text) {
   constexpr std::string_view kCuda = "cuda:";
   bool fits = text.size() > kCuda.size() && text.size() <= kCuda.size() + 3;
-  for (size_t i = 0; fits && i < kCuda.size(); ++i) fits = (text[i] >= 'A' && text[i] <= 'Z' ? text[i] - 'A' + 'a' : text[i]) == kCuda[i];
+  fits = fits && to_lower(text.substr(0, kCuda.size())) == kCuda;
   int number = 0;
   for (size_t i = kCuda.size(); fits && i < text.size(); ++i) {
-    fits = text[i] >= '0' && text[i] <= '9';
+    fits = is_digit(text[i]);
     number = number * 10 + (text[i] - '0');
   }
   return fits && number < 128 ? ok_status() : Status(Code::kInvalidInput, str_cat(what, " is cuda:NUMBER, with a number below 128; found '", text, "'"));
@@ -213,9 +214,7 @@ Status check_device_name(std::string_view what, std::string_view text) {
 std::string device_label(const EdgeProgram::Group& group) {
   const auto spec = std::ranges::find(group.compiled.specs, backends::kDeviceSpec, &format::CompileSpec::key);
   if (spec == group.compiled.specs.end()) return {};
-  std::string name(reinterpret_cast<const char*>(spec->value.data()), spec->value.size());
-  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return name;
+  return to_lower(std::string_view(reinterpret_cast<const char*>(spec->value.data()), spec->value.size()));
 }
 
 std::vector<std::string> devices_of(const MethodPartition& part, std::string_view backend) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/ascii.h"
 #include "base/str_cat.h"
 
 namespace pteron::format {
@@ -11,10 +12,6 @@ namespace pteron::format {
 namespace {
 
 constexpr std::string_view kExtension = ".ptd";
-
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_letter(char c) { return lower(c) >= 'a' && lower(c) <= 'z'; }
 
 bool ends_in_extension(std::string_view name) { return name.size() >= kExtension.size() && equal_but_for_case(name.substr(name.size() - kExtension.size()), kExtension); }
 
@@ -39,7 +36,7 @@ std::string shown(char c) {
 }  // namespace
 
 bool equal_but_for_case(std::string_view a, std::string_view b) {
-  return std::ranges::equal(a, b, [](char x, char y) { return lower(x) == lower(y); });
+  return std::ranges::equal(a, b, [](char x, char y) { return to_lower(x) == to_lower(y); });
 }
 
 std::string_view path_stem(std::string_view path) {

@@ -2,8 +2,8 @@
 #include "import/archive.h"
 
 #include <algorithm>
-#include <cctype>
 
+#include "base/ascii.h"
 #include "base/checked_math.h"
 #include "base/str_cat.h"
 #include "tensor/shape.h"
@@ -70,7 +70,7 @@ std::string pickled_class(const ZipFile& outer, const ZipEntry& entry) {
       if (second == std::string_view::npos || second - at > 200) continue;
       const std::string_view module = text.substr(at + 1, first - at - 1), name = text.substr(first + 1, second - first - 1);
       const auto plain = [](std::string_view s) {
-        return !s.empty() && std::all_of(s.begin(), s.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.'; });
+        return !s.empty() && std::all_of(s.begin(), s.end(), [](char c) { return is_word_char(c) || c == '.'; });
       };
       if (!plain(module) || !plain(name) || module == "torch" || module.starts_with("torch._") || module == "collections") continue;
       return str_cat(module, ".", name);

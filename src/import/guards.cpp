@@ -2,12 +2,13 @@
 #include "import/guards.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <initializer_list>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "base/ascii.h"
 
 namespace pteron::importer {
 
@@ -44,7 +45,7 @@ class GuardParser {
   bool eat_word(std::string_view word) {
     spaces();
     const size_t end = at_ + word.size();
-    if (!text_.substr(at_).starts_with(word) || (end < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[end])) != 0 || text_[end] == '_'))) return false;
+    if (!text_.substr(at_).starts_with(word) || (end < text_.size() && is_word_char(text_[end]))) return false;
     at_ = end;
     return true;
   }
@@ -179,7 +180,7 @@ class GuardParser {
       if (eat("'")) {
         const size_t end = text_.find('\'', at_);
         if (end == std::string_view::npos) return fail();
-        for (; at_ < end; ++at_) name += static_cast<char>(std::tolower(static_cast<unsigned char>(text_[at_])));
+        for (; at_ < end; ++at_) name += to_lower(text_[at_]);
         ++at_;
       } else if (number(&position) && position >= 0) {
         name += std::to_string(position);

@@ -2,10 +2,10 @@
 #include "import/srepr.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <vector>
 
+#include "base/ascii.h"
 #include "base/str_cat.h"
 
 namespace pteron::importer {
@@ -63,8 +63,7 @@ bool is_plain_name(std::string_view name) {
   for (const std::string_view word : {"true", "false", "none", "inf", "nan"}) {
     if (name == word) return false;
   }
-  return !name.empty() && (std::isdigit(static_cast<unsigned char>(name[0])) == 0) &&
-         std::all_of(name.begin(), name.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; });
+  return is_identifier(name);
 }
 
 bool is_float_function(std::string_view name) {

@@ -1,10 +1,10 @@
 // Parser of operator schema text.
 #include "ir/schema.h"
 
-#include <cctype>
 #include <iterator>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/str_cat.h"
 
 namespace pteron::ir {
@@ -81,7 +81,7 @@ class Parser {
   std::string_view word() {
     spaces();
     const size_t begin = at_;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) != 0 || text_[at_] == '_')) ++at_;
+    while (at_ < text_.size() && is_word_char(text_[at_])) ++at_;
     return text_.substr(begin, at_ - begin);
   }
   std::string_view default_value() {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/ascii.h"
 #include "base/str_cat.h"
 #include "ir/text_words.h"
 
@@ -75,7 +76,7 @@ bool Lexer::eat(std::string_view token) {
   skip();
   if (!ok() || !text_.substr(at_).starts_with(token)) return false;
   const size_t end = at_ + token.size();
-  if (is_name_char(token.back()) && end < text_.size() && is_name_char(text_[end])) return false;
+  if (is_word_char(token.back()) && end < text_.size() && is_word_char(text_[end])) return false;
   at_ = end;
   return true;
 }
@@ -85,7 +86,7 @@ bool Lexer::need(std::string_view token) { return eat(token) || expected(str_cat
 std::string_view Lexer::peek_word() {
   skip();
   size_t end = at_;
-  while (end < text_.size() && is_name_char(text_[end])) ++end;
+  while (end < text_.size() && is_word_char(text_[end])) ++end;
   return text_.substr(at_, end - at_);
 }
 
@@ -142,8 +143,8 @@ bool Lexer::string(std::string* out) {
 bool Lexer::starts_number() {
   const char c = peek();
   const std::string_view rest = text_.substr(at_);
-  if (std::isdigit(static_cast<unsigned char>(c)) != 0) return true;
-  if (c == '-') return rest.size() > 1 && (std::isdigit(static_cast<unsigned char>(rest[1])) != 0 || rest.substr(1, 3) == "inf");
+  if (is_digit(c)) return true;
+  if (c == '-') return rest.size() > 1 && (is_digit(rest[1]) || rest.substr(1, 3) == "inf");
   const std::string_view next = peek_word();
   return next == "inf" || next == "nan";
 }

@@ -142,7 +142,7 @@ std::string constant_text(const Constant& constant, const PrintOptions& options)
 bool is_plain_operator(std::string_view name) {
   const size_t first = std::min(name.find_first_of(":."), name.size());
   return is_identifier(name.substr(0, first)) && !is_text_word(name.substr(0, first)) &&
-         std::all_of(name.begin(), name.end(), [](char c) { return is_name_char(c) || c == ':' || c == '.'; });
+         std::all_of(name.begin(), name.end(), [](char c) { return is_word_char(c) || c == ':' || c == '.'; });
 }
 
 /// Prints one graph and those below it.

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <array>
-#include <cctype>
 #include <string>
 #include <string_view>
 
+#include "base/ascii.h"
 #include "ir/graph.h"
 
 namespace pteron::ir {
@@ -19,16 +19,6 @@ inline bool is_text_word(std::string_view name) {
     if (word == name) return true;
   }
   return false;
-}
-
-inline bool is_name_char(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
-
-inline bool is_identifier(std::string_view name) {
-  if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) != 0) return false;
-  for (const char c : name) {
-    if (!is_name_char(c)) return false;
-  }
-  return true;
 }
 
 /// Number of elements up to which the values of a constant are written out; larger ones are hashed.

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <limits>
 
+#include "base/ascii.h"
 #include "base/str_cat.h"
 
 namespace pteron {
@@ -32,7 +33,6 @@ void append_utf8(std::string& out, uint32_t code) {
 }
 
 bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 }  // namespace
 

@@ -77,13 +77,25 @@ def machine_words():
                 yield f"{path.relative_to(ROOT)}:{number}: holds a path or host of one machine"
 
 
+def locale():
+    """The library reads and writes the same text in every locale of its host: <cctype>, and printf with a decimal point, ask the locale."""
+    pattern = re.compile(r"#include <(?:cctype|locale|clocale)>|printf\(.*%[-+ #0-9.*l]*[aefgAEFG]|\bstd::(?:strto[df]|sto[dfl]d?|atof)\(")
+    for path in tracked(".cpp", ".h"):
+        relative = str(path.relative_to(ROOT))
+        if not relative.startswith(("src/", "include/")) or relative.startswith("src/cli/") or path.name.endswith(("test.cpp", "fake_library.h", "import_check.cpp")):
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if pattern.search(line):
+                yield f"{relative}:{number}: depends on the locale: see base/ascii.h, std::to_chars and std::from_chars"
+
+
 def sizes():
     files = sorted(((len(p.read_text().splitlines()), str(p.relative_to(ROOT))) for p in tracked(".cpp", ".h")), reverse=True)
     print("longest files: " + ", ".join(f"{name} {count}" for count, name in files[:10]))
 
 
 def main():
-    problems = [*file_heads(), *walls(), *document_paths(), *machine_words()]
+    problems = [*file_heads(), *walls(), *document_paths(), *machine_words(), *locale()]
     for problem in problems:
         print(problem)
     sizes()

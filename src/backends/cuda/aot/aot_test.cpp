@@ -46,8 +46,8 @@ TEST(KernelSources, EqualBodiesShareAName) {
 }
 
 TEST(Literals, HoldTheNumberOfTheirDtype) {
-  EXPECT_EQ(literal(0.1, DType::kFloat32), "0.100000001f");
-  EXPECT_EQ(literal(0.1, DType::kFloat64), "0.10000000000000001");
+  EXPECT_EQ(literal(0.1, DType::kFloat32), "0.1f");
+  EXPECT_EQ(literal(0.1, DType::kFloat64), "0.1");
   EXPECT_EQ(literal(0.1, DType::kBFloat16, true), "0.100097656f");
   EXPECT_EQ(literal(-2, DType::kFloat32), "(-2.0f)");
   EXPECT_EQ(literal(-0.0, DType::kFloat32), "(-0.0f)");

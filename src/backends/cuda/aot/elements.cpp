@@ -1,9 +1,9 @@
 // Elements of values: where they lie in memory, or how they are computed.
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <cstring>
 
+#include "base/ascii.h"
 #include "backends/cuda/aot/body.h"
 #include "backends/cuda/aot/scalar_ops.h"
 #include "base/str_cat.h"
@@ -162,7 +162,7 @@ std::string Body::element(ValueId value, const Index& at) {
   std::string text;
   if (memory_.holds(value) && constant_number(graph_, value, &text)) return text;
   text = compute(value, at);
-  const bool is_name = std::ranges::all_of(text, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; });
+  const bool is_name = std::ranges::all_of(text, is_word_char);
   if (!is_name) {
     const std::string name = fresh();
     statement(str_cat("const ", c_type(graph_[value].type.dtype), " ", name, " = ", text, ";"));
@@ -266,7 +266,7 @@ std::string Body::scalar_op(const NodeView& n, ValueId result, const Index& at) 
       continue;
     }
     size_t end = i + 1;
-    while (end < op.text.size() && (std::isalnum(static_cast<unsigned char>(op.text[end])) != 0 || op.text[end] == '_')) ++end;
+    while (end < op.text.size() && is_word_char(op.text[end])) ++end;
     const std::string_view name = op.text.substr(i + 1, end - i - 1);
     i = end - 1;
     if (name == "T") {

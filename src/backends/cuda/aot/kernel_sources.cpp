@@ -2,8 +2,8 @@
 #include "backends/cuda/aot/kernel_sources.h"
 
 #include <algorithm>
-#include <cctype>
 
+#include "base/ascii.h"
 #include "backends/cuda/copy_kernel.h"
 #include "base/str_cat.h"
 
@@ -20,7 +20,7 @@ size_t lines_in(std::string_view text) { return static_cast<size_t>(std::ranges:
 std::string KernelSources::add(std::string_view stem, std::string body, std::string_view node) {
   if (const auto found = names_.find(body); found != names_.end()) return found->second;
   std::string name(stem.substr(0, kMaxStem));
-  for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+  for (char& c : name) c = is_word_char(c) ? c : '_';
   str_append(name, "_", stems_[name]++);
   names_[body] = name;
   std::string text = body;

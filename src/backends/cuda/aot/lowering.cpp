@@ -2,7 +2,6 @@
 #include "backends/cuda/aot/lowering.h"
 
 #include <algorithm>
-#include <cctype>
 #include <limits>
 #include <numeric>
 #include <set>

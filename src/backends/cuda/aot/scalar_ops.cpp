@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 
 #include "base/str_cat.h"
@@ -232,7 +231,6 @@ std::string converted(const std::string& text, DType from, DType to) {
 }
 
 std::string literal(double number, DType dtype, bool to_dtype) {
-  char text[48];
   if (dtype == DType::kBool) return number != 0 ? "true" : "false";
   if (is_integral(dtype, false)) {
     if (!(std::abs(number) < 9.2e18)) return str_cat("(", c_type(dtype), ")p_trunc64(", literal(number, DType::kFloat64), ")");
@@ -246,8 +244,7 @@ std::string literal(double number, DType dtype, bool to_dtype) {
     number = static_cast<double>(ops::float8_to_float(ops::float_to_float8(static_cast<float>(number), ops::float8_format(dtype)), ops::float8_format(dtype)));
   if (!twice) number = static_cast<double>(static_cast<float>(number));
   if (std::isinf(number)) return str_cat(number < 0 ? "(-" : "", twice ? "P_DINF" : "P_INF", number < 0 ? ")" : "");
-  std::snprintf(text, sizeof text, twice ? "%.17g" : "%.9g", number);
-  std::string out = text;
+  std::string out = twice ? str_cat(number) : str_cat(static_cast<float>(number));  // printf would write the locale's decimal point
   if (out.find_first_of(".e") == std::string::npos) out += ".0";
   if (!twice) out += 'f';
   return number < 0 || std::signbit(number) ? str_cat("(", out, ")") : out;

@@ -3,10 +3,10 @@
 #include "backends/tensorrt/aot/backend.h"
 
 #include <algorithm>
-#include <cctype>
 #include <set>
 #include <utility>
 
+#include "base/ascii.h"
 #include "backends/tensorrt/blob.h"
 #include "backends/tensorrt/specs.h"
 #include "base/str_cat.h"
@@ -164,10 +164,8 @@ Status add_specs(const EngineRecord& record, const GroupContext& context, Compil
     if (spec.key == kBudgetSpec && !read_budget(text))
       return Status(Code::kInvalidInput, str_cat(kBudgetSpec, " is a number of bytes below 2^63, found '", text, "'"));
     if (spec.key == kDeviceSpec) {
-      const bool numbered = text.size() > 5 && text.size() < 15 && std::ranges::all_of(text.substr(5), [](char c) { return c >= '0' && c <= '9'; });
-      std::string kind(text.substr(0, 5));
-      for (char& c : kind) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-      if (!numbered || kind != "cuda:") return Status(Code::kInvalidInput, str_cat(kDeviceSpec, " is cuda:NUMBER, found '", text, "'"));
+      const bool numbered = text.size() > 5 && text.size() < 15 && std::ranges::all_of(text.substr(5), is_digit);
+      if (!numbered || to_lower(text.substr(0, 5)) != "cuda:") return Status(Code::kInvalidInput, str_cat(kDeviceSpec, " is cuda:NUMBER, found '", text, "'"));
       has_device = true;
     }
     out.specs.push_back(spec);
