@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "backends/cuda/module.h"
 #include "backends/tensorrt/blob.h"
 #include "base/byte_sink.h"
 #include "base/check.h"
@@ -253,6 +254,14 @@ bool consume_engine_record(std::span<const std::byte> bytes) {
   if (!record.ok()) return false;
   touch(record->name);
   return record->metadata.bindings.empty() || tensorrt::blob_head(record->metadata, 1).ok();
+}
+
+bool consume_cuda_module(std::span<const std::byte> bytes) {
+  const auto entries = cuda::read_module(bytes);
+  if (!entries.ok()) return false;
+  for (const cuda::ModuleEntry& entry : *entries) touch(entry.bytes);
+  touch(cuda::list_entries(*entries));
+  return cuda::write_module(*entries).ok();
 }
 
 bool consume_meta(std::span<const std::byte> bytes) {

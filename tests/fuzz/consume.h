@@ -39,5 +39,7 @@ bool consume_etdump(std::span<const std::byte> bytes);
 bool consume_weights(std::span<const std::byte> bytes);
 /// tensorrt: the slots of an engine's record, one a line.
 bool consume_engine_record(std::span<const std::byte> bytes);
+/// cuda: the container of a payload's kernels.
+bool consume_cuda_module(std::span<const std::byte> bytes);
 
 }  // namespace pteron::fuzz

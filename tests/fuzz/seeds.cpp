@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "backends/cuda/module.h"
 #include "backends/tensorrt/blob.h"
 #include "base/check.h"
 #include "base/mapped_file.h"
@@ -134,6 +135,15 @@ Bytes tensorrt_blob() {
   const std::string text = *head + "engine";
   const auto bytes = std::as_bytes(std::span(text));
   return {bytes.begin(), bytes.end()};
+}
+
+Bytes cuda_module() {
+  static constexpr std::string_view kText = "extern";
+  const auto made = cuda::write_module(std::array<cuda::ModuleEntry, 3>{{{cuda::ModuleKind::kCubin, 90, bytes_of("\x7f" "ELF")},
+                                                                        {cuda::ModuleKind::kPtx, 80, bytes_of(std::string_view(".version\0", 9))},
+                                                                        {cuda::ModuleKind::kSource, 0, bytes_of(kText)}}});
+  PTERON_CHECK(made.ok());
+  return {made->data(), made->data() + made->size()};
 }
 
 Bytes bundle_file(std::span<const std::byte> program) {
@@ -343,6 +353,7 @@ std::vector<Kind> all_kinds() {
       {"weights", consume_weights, {weights_file(true), weights_file(false)}, true},
       {"tensorrt_blob", consume_tensorrt_blob, {tensorrt_blob()}, false},
       {"engine_record", consume_engine_record, {engine_record()}, false},
+      {"cuda_module", consume_cuda_module, {cuda_module()}, true},
   };
 }
 
