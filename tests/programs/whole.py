@@ -70,12 +70,12 @@ def eager(module, calls):
         return made
 
 
-def check_calls(module, calls, folder, *words, **more):
+def check_calls(module, calls, folder, *words, tolerance=1e-4, **more):
     """Compiles from a copy, so that the module's state is still fresh, and compares every call."""
     import copy
     program, said = compile_model(copy.deepcopy(module), calls[0], folder, *words, **more)
     for got, want in zip(run(program, calls, folder), eager(copy.deepcopy(module), calls)):
         assert len(got) == len(want)
         for a, b in zip(got, want):
-            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
     return said

@@ -1,9 +1,12 @@
-// What stands in for cuBLASLt and cuDNN: plain loops over the host's memory, in double, queued in the stream's order.
+// What stands in for cuBLASLt and cuDNN: plain loops over the host's memory, in double, queued in the stream's order. They refuse what the libraries refuse, and with
+// PTERON_EMULATED_LIBRARIES=plain in the environment what follows a sum, with =none everything.
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
+#include <string_view>
 #include <vector>
 
 #include "backends/cuda/runtime/blas.h"
@@ -70,55 +73,54 @@ void multiply(const Product& p) {
   }
 }
 
-int64_t offset(const Image& image, int64_t n, int64_t c, int64_t y, int64_t x) {
-  return n * image.strides[0] + c * image.strides[1] + y * image.strides[2] + x * image.strides[3];
+int64_t offset(const Image& image, int64_t n, int64_t c, int64_t z, int64_t y, int64_t x) {
+  return n * image.strides[0] + c * image.strides[1] + z * image.strides[2] + y * image.strides[3] + x * image.strides[4];
 }
 
-/// The whole of an image or weight as doubles, [n][y][x][c].
+/// The whole of an image or weight as doubles, [n][z][y][x][c].
 std::vector<double> whole(const Image& image, DType dtype) {
   std::vector<double> out;
   const auto& s = image.sizes;
-  out.reserve(static_cast<size_t>(s[0] * s[1] * s[2] * s[3]));
+  out.reserve(static_cast<size_t>(s[0] * s[1] * s[2] * s[3] * s[4]));
   for (int64_t n = 0; n < s[0]; ++n) {
-    for (int64_t y = 0; y < s[2]; ++y) {
-      for (int64_t x = 0; x < s[3]; ++x) {
-        for (int64_t c = 0; c < s[1]; ++c) out.push_back(get(image.data, dtype, offset(image, n, c, y, x)));
+    for (int64_t z = 0; z < s[2]; ++z) {
+      for (int64_t y = 0; y < s[3]; ++y) {
+        for (int64_t x = 0; x < s[4]; ++x) {
+          for (int64_t c = 0; c < s[1]; ++c) out.push_back(get(image.data, dtype, offset(image, n, c, z, y, x)));
+        }
       }
     }
   }
   return out;
 }
 
-/// Sums of a convolution, [n][y][x][outputs].
+/// Sums of a convolution, [n][z][y][x][outputs].
 std::vector<double> sums_of(const Convolution& c) {
   const std::vector<double> x = whole(c.x, c.dtype), w = whole(c.weight, c.dtype);
   const auto &xs = c.x.sizes, &ws = c.weight.sizes, &ys = c.y.sizes;
-  std::vector<double> sums(static_cast<size_t>(ys[0] * ys[1] * ys[2] * ys[3]), 0.0);
+  std::vector<double> sums(static_cast<size_t>(ys[0] * ys[1] * ys[2] * ys[3] * ys[4]), 0.0);
   // Image `in` of the forward convolution is x; of a transposed one it is y, and the sums run the other way.
   const auto &in = c.transposed ? ys : xs, &out = c.transposed ? xs : ys;
-  const int64_t out_each = ws[0] / c.groups, in_each = ws[1];
-  for (int64_t n = 0; n < in[0]; ++n) {
-    for (int64_t oy = 0; oy < out[2]; ++oy) {
-      for (int64_t ox = 0; ox < out[3]; ++ox) {
-        for (int64_t r = 0; r < ws[2]; ++r) {
-          for (int64_t s = 0; s < ws[3]; ++s) {
-            const int64_t iy = oy * c.stride[0] - c.padding[0] + r * c.dilation[0], ix = ox * c.stride[1] - c.padding[1] + s * c.dilation[1];
-            if (iy < 0 || ix < 0 || iy >= in[2] || ix >= in[3]) continue;
-            for (int64_t k = 0; k < ws[0]; ++k) {
-              const double* weight = &w[static_cast<size_t>(((k * ws[2] + r) * ws[3] + s) * in_each)];
-              const auto at_in = static_cast<size_t>(((n * in[2] + iy) * in[3] + ix) * in[1] + k / out_each * in_each);
-              const auto at_out = static_cast<size_t>(((n * out[2] + oy) * out[3] + ox) * out[1] + k);
-              double sum = 0;
-              for (int64_t i = 0; i < in_each; ++i) {
-                if (c.transposed) {
-                  sums[at_in + static_cast<size_t>(i)] += x[at_out] * weight[i];
-                } else {
-                  sum += x[at_in + static_cast<size_t>(i)] * weight[i];
-                }
-              }
-              if (!c.transposed) sums[at_out] += sum;
-            }
-          }
+  const int64_t out_each = ws[0] / c.groups, in_each = ws[1], pixels = out[2] * out[3] * out[4], taps = ws[2] * ws[3] * ws[4];
+  for (int64_t at = 0; at < in[0] * pixels * taps; ++at) {
+    const int64_t n = at / taps / pixels, pixel = at / taps % pixels, tap = at % taps;
+    const std::array<int64_t, 3> o{pixel / out[4] / out[3], pixel / out[4] % out[3], pixel % out[4]}, k{tap / ws[4] / ws[3], tap / ws[4] % ws[3], tap % ws[4]};
+    std::array<int64_t, 3> i{};
+    bool inside = true;
+    for (size_t d = 0; d < 3; ++d) {
+      i[d] = o[d] * c.stride[d] - c.padding[d] + k[d] * c.dilation[d];
+      inside = inside && i[d] >= 0 && i[d] < in[d + 2];
+    }
+    if (!inside) continue;
+    for (int64_t channel = 0; channel < ws[0]; ++channel) {
+      const double* weight = &w[static_cast<size_t>((channel * taps + tap) * in_each)];
+      const auto at_in = static_cast<size_t>((((n * in[2] + i[0]) * in[3] + i[1]) * in[4] + i[2]) * in[1] + channel / out_each * in_each);
+      const auto at_out = static_cast<size_t>((n * pixels + pixel) * out[1] + channel);
+      for (int64_t j = 0; j < in_each; ++j) {
+        if (c.transposed) {
+          sums[at_in + static_cast<size_t>(j)] += x[at_out] * weight[j];
+        } else {
+          sums[at_out] += x[at_in + static_cast<size_t>(j)] * weight[j];
         }
       }
     }
@@ -129,20 +131,32 @@ std::vector<double> sums_of(const Convolution& c) {
 void convolve(const Convolution& c) {
   const std::vector<double> sums = sums_of(c);
   const auto& s = c.y.sizes;
-  size_t i = 0;
-  for (int64_t n = 0; n < s[0]; ++n) {
-    for (int64_t y = 0; y < s[2]; ++y) {
-      for (int64_t x = 0; x < s[3]; ++x) {
-        for (int64_t k = 0; k < s[1]; ++k) {
-          double sum = sums[i++];
-          if (c.residual.data != nullptr) sum += get(c.residual.data, c.dtype, offset(c.residual, n, k, y, x));
-          if (c.bias != nullptr) sum += get(c.bias, c.dtype, k);
-          if (c.relu && sum < 0) sum = 0;
-          set(const_cast<void*>(c.y.data), c.dtype, offset(c.y, n, k, y, x), sum);
-        }
-      }
-    }
+  for (int64_t i = 0; i < static_cast<int64_t>(sums.size()); ++i) {
+    const int64_t k = i % s[1], x = i / s[1] % s[4], y = i / s[1] / s[4] % s[3], z = i / s[1] / s[4] / s[3] % s[2], n = i / s[1] / s[4] / s[3] / s[2];
+    double sum = sums[static_cast<size_t>(i)];
+    if (c.residual.data != nullptr) sum += get(c.residual.data, c.dtype, offset(c.residual, n, k, z, y, x));
+    if (c.bias != nullptr) sum += get(c.bias, c.dtype, k);
+    if (c.relu && sum < 0) sum = 0;
+    set(const_cast<void*>(c.y.data), c.dtype, offset(c.y, n, k, z, y, x), sum);
   }
+}
+
+constexpr int kRefused = -1;
+
+/// What the environment says that the libraries lack.
+bool lacks(bool has_end) {
+  const char* set = std::getenv("PTERON_EMULATED_LIBRARIES");
+  const std::string_view what = set == nullptr ? std::string_view() : std::string_view(set);
+  return what == "none" || (what == "plain" && has_end);
+}
+
+/// cuDNN takes a transposed convolution for the gradient of one from y to x, so the sizes must be those of such a one: an output padding of a whole stride gives others.
+bool is_gradient(const Convolution& c) {
+  for (size_t d = 0; d < 3; ++d) {
+    const int64_t reach = c.y.sizes[d + 2] + 2 * c.padding[d] - (c.weight.sizes[d + 2] - 1) * c.dilation[d] - 1;
+    if (reach < 0 || reach / c.stride[d] + 1 != c.x.sizes[d + 2]) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -150,12 +164,19 @@ void convolve(const Convolution& c) {
 
 extern "C" {
 __attribute__((visibility("default"))) int pteron_emulated_product(const void* product, void* stream) {
-  const pteron::cuda::Product copy = *static_cast<const pteron::cuda::Product*>(product);
+  using namespace pteron::cuda;
+  const Product copy = *static_cast<const Product*>(product);
+  if (pteron::emulator::lacks(copy.end != ProductEnd::kNone) || !is_operand(copy.rows, copy.depth, copy.a.row, copy.a.column) ||
+      !is_operand(copy.depth, copy.columns, copy.b.row, copy.b.column)) {
+    return pteron::emulator::kRefused;
+  }
   return pteron::emulator::enqueue(stream, [copy] { pteron::emulator::multiply(copy); });
 }
 
 __attribute__((visibility("default"))) int pteron_emulated_convolution(const void* convolution, void* stream) {
   const pteron::cuda::Convolution copy = *static_cast<const pteron::cuda::Convolution*>(convolution);
+  const bool has_end = copy.bias != nullptr || copy.residual.data != nullptr || copy.relu;
+  if (pteron::emulator::lacks(has_end) || (copy.transposed && !pteron::emulator::is_gradient(copy))) return pteron::emulator::kRefused;
   return pteron::emulator::enqueue(stream, [copy] { pteron::emulator::convolve(copy); });
 }
 }

@@ -1,7 +1,6 @@
 // Convolutions and memory formats. One walk makes every convolution read and write channels-last images, gives what follows the same layout, and copies where
 // an operand lies otherwise; results of the graph keep the layout that they had. A second walk puts additions and activations behind a convolution into it.
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -31,8 +30,14 @@ using ir::TensorType;
 using ir::ValueId;
 
 // Operators whose result has the images' layout although their inference gives row-major.
-constexpr std::array<std::string_view, 12> kImageOps = {
+constexpr std::string_view kImageOps[] = {
     "aten::_adaptive_avg_pool2d",
+    "aten::_adaptive_avg_pool3d",
+    "aten::avg_pool3d",
+    "aten::max_pool3d",
+    "aten::max_pool3d_with_indices",
+    "aten::upsample_nearest3d",
+    "aten::upsample_trilinear3d",
     "aten::adaptive_avg_pool2d",
     "aten::avg_pool2d",
     "aten::cat",
@@ -46,7 +51,7 @@ constexpr std::array<std::string_view, 12> kImageOps = {
     "aten::native_batch_norm",
 };
 
-bool is_image(const TensorType& type) { return type.rank() == 3 || type.rank() == 4; }
+bool is_image(const TensorType& type) { return type.rank() >= 3 && type.rank() <= 5; }
 
 std::vector<Expr> channels_last_strides(const TensorType& type) {
   std::vector<Expr> strides(type.sizes.size(), Expr(1));
@@ -127,7 +132,7 @@ class ConvolutionMatcher {
     ir::for_each_use(
         node, [&](ValueId used) { reads_images = reads_images || (graph_[used].kind == ir::ValueKind::kTensor && is_channels_last(graph_[used].type)); });
     if (!reads_images) return;
-    const bool keeps = std::find(kImageOps.begin(), kImageOps.end(), node.op->name) != kImageOps.end();
+    const bool keeps = std::ranges::find(kImageOps, node.op->name) != std::end(kImageOps);
     ir::InferContext context(graph_, *node.op, node.args);
     if (!keeps && !node.op->def.infer(context).ok()) return;
     for (size_t k = 0; k < node.outputs.size(); ++k) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backends/cuda/aot/library.h"
+#include "backends/cuda/plain_kernels.h"
 #include "base/str_cat.h"
 #include "ops/conv/shape.h"
 #include "ops/infer.h"
@@ -40,7 +41,7 @@ Status infer_row_product(InferContext& c) {
 /// The weight is [outputs, ..., inputs of a group]; of a transposed convolution [inputs, ..., outputs of a group].
 Status infer_convolution(InferContext& c) {
   const TensorType &x = c.type("x"), &weight = c.type("weight");
-  if (x.rank() < 3 || x.rank() > 4 || weight.rank() != x.rank()) return Status(Code::kInvalidInput, "pteron_cuda::convolution: ranks do not fit");
+  if (x.rank() < 3 || x.rank() > 5 || weight.rank() != x.rank()) return Status(Code::kInvalidInput, "pteron_cuda::convolution: ranks do not fit");
   const std::vector<Expr> stride = c.exprs("stride"), padding = c.exprs("padding"), dilation = c.exprs("dilation"), extra = c.exprs("output_padding");
   const size_t dims = static_cast<size_t>(x.rank()) - 2;
   if (stride.size() != dims || padding.size() != dims || dilation.size() != dims) return Status(Code::kInvalidInput, "pteron_cuda::convolution: lists do not fit");
@@ -114,7 +115,7 @@ Support supports_product(const NodeView& n) {
 Support supports_convolution(const NodeView& n) {
   const TensorType &x = n.type("input"), &weight = n.type("weight");
   if (!is_library_dtype(x.dtype, false) || weight.dtype != x.dtype) return Support::no(str_cat("a convolution of ", dtype_name(x.dtype)));
-  if (x.rank() < 3 || x.rank() > 4 || weight.rank() != x.rank()) return Support::no(str_cat("a convolution of rank ", x.rank()));
+  if (x.rank() < 3 || x.rank() > 5 || weight.rank() != x.rank()) return Support::no(str_cat("a convolution of rank ", x.rank()));
   if (n.value("bias").valid() && n.type("bias").dtype != x.dtype) return Support::no("a convolution with a bias of another dtype");
   for (const char* list : {"stride", "padding", "dilation", "output_padding"}) {
     if (!n.all_const(list)) return Support::no(str_cat("a convolution whose ", list, " is computed"));
@@ -192,7 +193,11 @@ const Node* node_of(const Graph& graph, ValueId id, std::string_view op) {
 Status lower_library(Graph& graph, const ir::Catalog& engine, const ir::Catalog& catalog, KernelSources& sources, const LibraryOptions& options) {
   PTERON_TRY(lower_attention(graph, engine, catalog, sources));
   PTERON_TRY(lower_convolutions(graph, engine, catalog, sources, options));
-  return lower_products(graph, engine, catalog, sources, options);
+  PTERON_TRY(lower_products(graph, engine, catalog, sources, options));
+  // Behind every library call stands a kernel that takes what the library refuses.
+  const bool calls_library = std::ranges::any_of(graph.order, [&](ir::NodeId id) { return graph[id].op->name.starts_with("pteron_cuda::"); });
+  if (calls_library) sources.add_shared(std::string(kPlainKernelsText));
+  return ok_status();
 }
 
 }  // namespace pteron::cuda

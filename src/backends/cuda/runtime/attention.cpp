@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backends/cuda/runtime/library_kernels.h"
+#include "backends/cuda/runtime/plain.h"
 #include "base/str_cat.h"
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
@@ -87,6 +88,22 @@ Status refuse(const Tensor& q, const Tensor& k, const Tensor& v, std::string_vie
   return Status(Code::kInvalidInput, str_cat("attention of query ", shape_text(q.sizes()), ", key ", shape_text(k.sizes()), ", value ", shape_text(v.sizes()), ": ", why));
 }
 
+/// Zeros: the sum over no keys.
+Status clear(Session& session, const Tensor& out, const Shape4& shape) {
+  const auto element = static_cast<int64_t>(dtype_size(out.dtype()));
+  Product p;
+  p.dtype = out.dtype();
+  p.batch = shape.sizes[1];
+  p.rows = shape.sizes[2];
+  p.columns = shape.sizes[3];
+  p.depth = 0;
+  for (int64_t i = 0; i < shape.sizes[0]; ++i) {
+    p.d = {static_cast<std::byte*>(out.view.data) + i * shape.strides[0] * element, shape.strides[2], shape.strides[3], shape.strides[1]};
+    PTERON_TRY(plain_product(session, p));
+  }
+  return ok_status();
+}
+
 bool starts_whole(const Tensor& t, const Shape4& shape) {
   const auto element = static_cast<int64_t>(dtype_size(t.dtype()));
   const bool strides = std::ranges::all_of(std::span(shape.strides).first(3), [&](int64_t stride) { return stride * element % 16 == 0; });
@@ -115,9 +132,9 @@ Status attention_out(KernelContext& context, const Tensor& q, const Tensor& k, c
     return refuse(q, k, v, "batches or heads do not fit");
   }
   for (const Shape4* s : {&qs, &ks, &vs, &os}) {
-    if (s->sizes[3] > 1 && s->strides[3] != 1) return Status(Code::kUnsupported, "attention whose rows are no runs of memory");
+    if (s->sizes[3] > 1 && s->strides[3] != 1) return refuse(q, k, v, "rows are no runs of memory");
   }
-  if (keys == 0) return Status(Code::kUnsupported, "attention without keys");
+  if (keys == 0) return clear(session_of(context), out, os);
   std::array<Shape4, kMostMasks> ms;
   for (size_t i = 0; i < masks.size(); ++i) {
     if (masks[i]->tag != Tag::kTensor || !shape_of(masks[i]->tensor, &ms[i])) return refuse(q, k, v, "a mask does not fit");
@@ -139,12 +156,13 @@ Status attention_out(KernelContext& context, const Tensor& q, const Tensor& k, c
   }
   const int64_t chunk = (tiles + splits - 1) / splits * launches.keys;
   splits = (keys + chunk - 1) / chunk;
-  if (units > kMostGrid || batch * splits > kMostGrid || heads > kMostGrid) return Status(Code::kUnsupported, "attention with more than 65535 heads or batches");
 
   const bool whole = starts_whole(q, qs) && starts_whole(k, ks) && starts_whole(v, vs) && starts_whole(out, os);
-  const auto address = [](const Tensor& t) { return reinterpret_cast<uint64_t>(t.view.data); };
-  std::vector<uint64_t> params{address(q), address(k), address(v), address(out)};
-  for (size_t i = 0; i < kMostMasks; ++i) params.push_back(i < masks.size() ? address(masks[i]->tensor) : 0);
+  // A grid has 65535 blocks along its heads and batches: more are several launches. Those whose keys are split are few (kBlocksEach).
+  const auto address = [](const Tensor& t, const Shape4& s, int64_t n, int64_t head) {
+    return reinterpret_cast<uint64_t>(t.view.data) + static_cast<uint64_t>((n * s.strides[0] + head * s.strides[1]) * static_cast<int64_t>(dtype_size(t.dtype())));
+  };
+  std::vector<uint64_t> params(4 + kMostMasks, 0);
   params.push_back(reinterpret_cast<uint64_t>(context.scratch.data()));
   for (const int64_t value : {queries, keys, heads, group, ratio}) params.push_back(static_cast<uint64_t>(value));
   for (const Shape4* s : {&qs, &ks, &vs, &os}) {
@@ -155,10 +173,22 @@ Status attention_out(KernelContext& context, const Tensor& q, const Tensor& k, c
   }
   for (const int64_t value : {splits, chunk, int64_t{whole}}) params.push_back(static_cast<uint64_t>(value));
   params.push_back(std::bit_cast<uint64_t>(scale));
-  PTERON_TRY(session.launch(launches.kernel, {static_cast<unsigned>(row_blocks), static_cast<unsigned>(units), static_cast<unsigned>(batch * splits)}, 128,
-                            static_cast<unsigned>(launches.shared), params));
+  const int64_t most_units = splits > 1 ? units : std::max<int64_t>(kMostGrid / ratio, 1) * ratio / group, most_batch = splits > 1 ? batch : kMostGrid;
+  for (int64_t n = 0; n < batch; n += most_batch) {
+    for (int64_t unit = 0; unit < units; unit += most_units) {
+      const int64_t head = unit * group;
+      params[0] = address(q, qs, n, head);
+      params[1] = address(k, ks, n, head / ratio);
+      params[2] = address(v, vs, n, head / ratio);
+      params[3] = address(out, os, n, head);
+      for (size_t i = 0; i < masks.size(); ++i) params[4 + i] = address(masks[i]->tensor, ms[i], n, head);
+      const std::array<unsigned, 3> grid{static_cast<unsigned>(row_blocks), static_cast<unsigned>(std::min(most_units, units - unit)),
+                                         static_cast<unsigned>(std::min(most_batch, batch - n) * splits)};
+      PTERON_TRY(session.launch(launches.kernel, grid, 128, static_cast<unsigned>(launches.shared), params));
+    }
+  }
   if (splits == 1) return ok_status();
-  std::vector<uint64_t> joined{reinterpret_cast<uint64_t>(context.scratch.data()), address(out), static_cast<uint64_t>(queries), static_cast<uint64_t>(heads)};
+  std::vector<uint64_t> joined{reinterpret_cast<uint64_t>(context.scratch.data()), address(out, os, 0, 0), static_cast<uint64_t>(queries), static_cast<uint64_t>(heads)};
   for (size_t d = 0; d < 3; ++d) joined.push_back(static_cast<uint64_t>(os.strides[d]));
   joined.push_back(static_cast<uint64_t>(splits));
   return session.launch(launches.merge, {static_cast<unsigned>(queries), static_cast<unsigned>(heads), static_cast<unsigned>(batch)}, 128, 0, joined);

@@ -71,12 +71,6 @@ Operand operand_of(int64_t rows, int64_t columns, const Matrix& m) {
 
 }  // namespace
 
-bool is_operand(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride) {
-  const bool row_major = (columns == 1 || column_stride == 1) && (rows == 1 || row_stride >= columns);
-  const bool column_major = (rows == 1 || row_stride == 1) && (columns == 1 || column_stride >= rows);
-  return row_major || column_major;
-}
-
 struct Blas::Library {
   Handle handle = nullptr;
   int (*create)(Handle*) = nullptr;

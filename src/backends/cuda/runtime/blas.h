@@ -36,7 +36,11 @@ struct Product {
 };
 
 /// True if a matrix of these sizes and strides can be an operand: one of its strides is 1, and the other lets no elements overlap.
-bool is_operand(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride);
+inline bool is_operand(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride) {
+  const bool row_major = (columns == 1 || column_stride == 1) && (rows == 1 || row_stride >= columns);
+  const bool column_major = (rows == 1 || row_stride == 1) && (columns == 1 || column_stride >= rows);
+  return row_major || column_major;
+}
 
 /// cuBLASLt with the algorithms that were chosen for the shapes seen so far: the first call of a shape asks the heuristic, and measures what it offers if
 /// the call may be timed.

@@ -1,8 +1,10 @@
-// pteron_cuda::convolution: one call of cuDNN with everything inside, or a plain one and the kernel that does the rest, where no engine does all.
+// pteron_cuda::convolution: one call of cuDNN with everything inside, or a plain one and the kernel that does the rest, where no engine does all. What cuDNN refuses
+// altogether (an output padding of a whole stride, an empty image) a plain kernel computes.
 #include <algorithm>
 #include <array>
 
 #include "backends/cuda/runtime/library_kernels.h"
+#include "backends/cuda/runtime/plain.h"
 #include "base/str_cat.h"
 #include "ops/conv/shape.h"
 #include "tensor/dtype.h"
@@ -45,27 +47,32 @@ Status refuse(const Tensor& x, const Tensor& weight, std::string_view why) {
   return Status(Code::kInvalidInput, str_cat("a convolution of ", dtype_name(x.dtype()), " ", shape_text(x.sizes()), " with ", shape_text(weight.sizes()), ": ", why));
 }
 
-/// A tensor [N, C, L] or [N, C, H, W] as four dims. Strides of dims of size 1 are what a channels-last image has.
+/// Strides of a channels-last image.
+std::array<int64_t, 5> dense_strides(const std::array<int64_t, 5>& s) { return {s[1] * s[2] * s[3] * s[4], 1, s[1] * s[3] * s[4], s[1] * s[4], s[1]}; }
+
+/// A tensor [N, C, L], [N, C, H, W] or [N, C, D, H, W] as five dims. Strides of dims of size 1 are what a channels-last image has.
 Image image_of(const Tensor& t) {
   Image image;
   image.data = t.view.data;
-  const bool line = t.rank() == 3;
-  image.sizes = {t.size(0), t.size(1), line ? 1 : t.size(2), t.size(t.rank() - 1)};
-  std::array<int64_t, 4> given{t.stride(0), t.stride(1), line ? 0 : t.stride(2), t.stride(t.rank() - 1)};
-  const auto& s = image.sizes;
-  const std::array<int64_t, 4> dense{s[1] * s[2] * s[3], 1, s[1] * s[3], s[1]};
-  for (size_t d = 0; d < 4; ++d) image.strides[d] = s[d] == 1 ? dense[d] : given[d];
+  image.sizes = {t.size(0), t.size(1), 1, 1, 1};
+  std::array<int64_t, 5> given{t.stride(0), t.stride(1), 0, 0, 0};
+  for (int d = 2; d < t.rank(); ++d) {
+    const auto to = static_cast<size_t>(d + 5 - t.rank());
+    image.sizes[to] = t.size(d);
+    given[to] = t.stride(d);
+  }
+  const std::array<int64_t, 5> dense = dense_strides(image.sizes);
+  for (size_t d = 0; d < 5; ++d) image.strides[d] = image.sizes[d] == 1 ? dense[d] : given[d];
   return image;
 }
 
-/// A weight [outputs, R, S, inputs] or [outputs, S, inputs] in the order [outputs, inputs, R, S].
+/// A weight [outputs, Q, R, S, inputs] with one to three spatial dims in the order [outputs, inputs, Q, R, S].
 Image weight_of(const Tensor& t) {
   Image image;
   image.data = t.view.data;
-  const bool line = t.rank() == 3;
-  const int64_t outputs = t.size(0), height = line ? 1 : t.size(1), width = t.size(t.rank() - 2), inputs = t.size(t.rank() - 1);
-  image.sizes = {outputs, inputs, height, width};
-  image.strides = {inputs * height * width, 1, inputs * width, inputs};
+  image.sizes = {t.size(0), t.size(t.rank() - 1), 1, 1, 1};
+  for (int d = 1; d + 1 < t.rank(); ++d) image.sizes[static_cast<size_t>(d + 6 - t.rank())] = t.size(d);
+  image.strides = dense_strides(image.sizes);
   return image;
 }
 
@@ -73,7 +80,7 @@ Status convolution_out(KernelContext& context, const Tensor& x, const Tensor& we
                        bool transposed, IntList output_padding, int64_t groups, std::string_view activation, bool tf32, std::string_view /*tail*/, Tensor& out) {
   const int rank = x.rank();
   const auto dims = static_cast<size_t>(rank - 2);
-  if (rank < 3 || rank > 4 || weight.rank() != rank || stride.size() != dims || padding.size() != dims || dilation.size() != dims || output_padding.size() != dims || groups < 1) {
+  if (rank < 3 || rank > 5 || weight.rank() != rank || stride.size() != dims || padding.size() != dims || dilation.size() != dims || output_padding.size() != dims || groups < 1) {
     return refuse(x, weight, "ranks or lists do not fit");
   }
   if (weight.dtype() != x.dtype() || out.dtype() != x.dtype()) return refuse(x, weight, "the dtypes differ");
@@ -93,14 +100,13 @@ Status convolution_out(KernelContext& context, const Tensor& x, const Tensor& we
                                     : ops::conv::forward_size(in, kernel, stride[d], padding[d], dilation[d]);
     if (size < 0) return refuse(x, weight, "the windows are larger than the image");
     sizes.push_back(size);
-    const size_t to = d + 2 - dims;
+    const size_t to = d + 3 - dims;
     c.stride[to] = stride[d];
     c.padding[to] = padding[d];
     c.dilation[to] = dilation[d];
   }
   PTERON_TRY(runtime::resize(out, sizes));
   if (out.numel() == 0) return ok_status();
-  if (x.numel() == 0 || weight.numel() == 0) return Status(Code::kUnsupported, "a convolution of an empty tensor");
   if (!weight.view.is_contiguous()) return refuse(x, weight, "the weight has gaps");
   if (bias != nullptr && (bias->dtype() != x.dtype() || bias->rank() != 1 || bias->size(0) != out.size(1) || (bias->size(0) > 1 && bias->stride(0) != 1))) {
     return refuse(x, weight, "the bias does not fit");
@@ -117,15 +123,16 @@ Status convolution_out(KernelContext& context, const Tensor& x, const Tensor& we
   const auto& library = *static_cast<const ConvolutionLibrary*>(parts.library.get());
   EventTimer timer(session_of(context));
   const LibraryCall call = library_call(context, timer);
-  Status done = library.run(c, call);
-  if (done.ok() || done.code() != Code::kUnsupported || parts.tail == nullptr) return done;
-  Convolution plain = c;
-  plain.residual = {};
-  plain.bias = nullptr;
-  plain.relu = false;
-  PTERON_TRY(library.run(plain, call));
-  const std::array<int64_t, 4> dense{c.y.sizes[1] * c.y.sizes[2] * c.y.sizes[3], 1, c.y.sizes[1] * c.y.sizes[3], c.y.sizes[1]};
-  if (c.y.strides != dense || (residual != nullptr && c.residual.strides != dense)) return Status(Code::kUnsupported, "a convolution whose result or residual is not channels-last");
+  if (x.numel() == 0 || weight.numel() == 0) return plain_convolution(session_of(context), c);
+  const Status done = library.run(c, call);
+  if (!refuses(done)) return done;
+  const std::array<int64_t, 5> dense = dense_strides(c.y.sizes);
+  if (parts.tail == nullptr || c.y.strides != dense || (residual != nullptr && c.residual.strides != dense)) return plain_convolution(session_of(context), c);
+  Convolution sums = c;
+  sums.residual = {};
+  sums.bias = nullptr;
+  sums.relu = false;
+  if (const Status bare = library.run(sums, call); !bare.ok()) return refuses(bare) ? plain_convolution(session_of(context), c) : bare;
   const int64_t count = out.numel();
   const std::array<uint64_t, 5> params{reinterpret_cast<uint64_t>(out.view.data), reinterpret_cast<uint64_t>(c.bias), reinterpret_cast<uint64_t>(c.residual.data), static_cast<uint64_t>(count),
                                        static_cast<uint64_t>(c.y.sizes[1])};

@@ -138,8 +138,19 @@ int64_t alignment_of(const void* data) {
   return static_cast<int64_t>(bits & (~bits + 1));
 }
 
+/// Images and lists with a third spatial dim that counts.
+bool has_depth(const Convolution& c) { return c.x.sizes[2] != 1 || c.y.sizes[2] != 1 || c.weight.sizes[2] != 1; }
+
+/// What the library gets of five entries (N, C, D, H, W) or three (D, H, W): all, or those without D.
+template <size_t n>
+std::vector<int64_t> cut(const std::array<int64_t, n>& list, bool deep) {
+  std::vector<int64_t> out(list.begin(), list.end());
+  if (!deep) out.erase(out.begin() + (n == 5 ? 2 : 0));
+  return out;
+}
+
 std::string text_of(const Convolution& c) {
-  return str_cat(c.transposed ? "a transposed convolution of " : "a convolution of ", dtype_name(c.dtype), " ", shape_text(c.x.sizes), " with ", shape_text(c.weight.sizes), " in ",
+  return str_cat(c.transposed ? "a transposed convolution of " : "a convolution of ", dtype_name(c.dtype), " ", shape_text(cut(c.x.sizes, has_depth(c))), " with ", shape_text(cut(c.weight.sizes, has_depth(c))), " in ",
                  c.groups, " groups");
 }
 
@@ -190,9 +201,11 @@ Result<Dnn::Plan*> Dnn::plan_for(const Convolution& c, const LibraryCall& call) 
   key[at++] = alignments;
   key[at++] = static_cast<int64_t>(call.scratch_bytes);
   for (const Image* image : {&c.x, &c.weight, &c.y, &c.residual}) {
-    for (size_t d = 0; d < 4; ++d) key[at++] = image->sizes[d], key[at++] = image->strides[d];
+    for (size_t d = 0; d < 5; ++d) key[at++] = image->sizes[d], key[at++] = image->strides[d];
   }
-  for (const auto* list : {&c.stride, &c.padding, &c.dilation}) key[at++] = (*list)[0], key[at++] = (*list)[1];
+  for (const auto* list : {&c.stride, &c.padding, &c.dilation}) {
+    for (const int64_t entry : *list) key[at++] = entry;
+  }
   auto found = plans_.find(key);
   if (found == plans_.end()) {
     auto plan = std::make_unique<Plan>();
@@ -210,24 +223,27 @@ Status Dnn::build(const Convolution& c, const LibraryCall& call, Plan* plan) {
   Library& l = *library_;
   Maker<Library> m(l, plan->descriptors);
   const int type = type_of(c.dtype);
-  const Descriptor x = m.tensor(kIdX, type, c.x.sizes, c.x.strides, alignment_of(c.x.data), false);
-  const Descriptor weight = m.tensor(kIdWeight, type, c.weight.sizes, c.weight.strides, alignment_of(c.weight.data), false);
-  const Descriptor y = m.tensor(kIdY, type, c.y.sizes, c.y.strides, alignment_of(c.y.data), false);
+  const bool deep = has_depth(c);
+  const auto tensor = [&](int64_t id, const Image& image) {
+    return m.tensor(id, type, cut(image.sizes, deep), cut(image.strides, deep), alignment_of(image.data), false);
+  };
+  const std::vector<int64_t> result_sizes = cut(c.y.sizes, deep), result_strides = cut(c.y.strides, deep);
+  const Descriptor x = tensor(kIdX, c.x), weight = tensor(kIdWeight, c.weight), y = tensor(kIdY, c.y);
   Descriptor form = m.make(kConvolutionDesc);
-  const int64_t dims = 2;
+  const int64_t dims = deep ? 3 : 2;
   m.set_int(form, kConvolutionType, kDataType, kFloat32);
   m.set_int(form, kConvolutionModeAttr, kConvolutionMode, kCrossCorrelation);
   m.set(form, kConvolutionDims, kInt64, 1, &dims);
-  m.set_ints(form, kConvolutionDilations, c.dilation);
-  m.set_ints(form, kConvolutionStrides, c.stride);
-  m.set_ints(form, kConvolutionPre, c.padding);
-  m.set_ints(form, kConvolutionPost, c.padding);
+  m.set_ints(form, kConvolutionDilations, cut(c.dilation, deep));
+  m.set_ints(form, kConvolutionStrides, cut(c.stride, deep));
+  m.set_ints(form, kConvolutionPre, cut(c.padding, deep));
+  m.set_ints(form, kConvolutionPost, cut(c.padding, deep));
   m.finalize(form);
 
   int64_t next_virtual = kIdFirstVirtual;
   int left = (c.residual.data != nullptr ? 1 : 0) + (c.bias != nullptr ? 1 : 0) + (c.relu ? 1 : 0);
   // What an operation gives: the result, or something float32 that only the next one reads.
-  const auto result_of_step = [&]() { return left == 0 ? y : m.tensor(next_virtual++, kFloat32, c.y.sizes, c.y.strides, 16, true); };
+  const auto result_of_step = [&]() { return left == 0 ? y : m.tensor(next_virtual++, kFloat32, result_sizes, result_strides, 16, true); };
   std::vector<Descriptor> operations;
   Descriptor last = result_of_step();
   Descriptor first = m.make(c.transposed ? kBackwardDataOp : kForwardOp);
@@ -245,9 +261,11 @@ Status Dnn::build(const Convolution& c, const LibraryCall& call, Plan* plan) {
     operations.push_back(m.pointwise(mode, last, other, made));
     last = made;
   };
-  if (c.residual.data != nullptr) add(kModeAdd, m.tensor(kIdResidual, type, c.residual.sizes, c.residual.strides, alignment_of(c.residual.data), false));
+  if (c.residual.data != nullptr) add(kModeAdd, tensor(kIdResidual, c.residual));
   if (c.bias != nullptr) {
-    const std::array<int64_t, 4> sizes{1, c.y.sizes[1], 1, 1}, strides{c.y.sizes[1], 1, c.y.sizes[1], c.y.sizes[1]};
+    std::vector<int64_t> sizes(result_sizes.size(), 1), strides(result_sizes.size(), c.y.sizes[1]);
+    sizes[1] = c.y.sizes[1];
+    strides[1] = 1;
     add(kModeAdd, m.tensor(kIdBias, type, sizes, strides, alignment_of(c.bias), false));
   }
   if (c.relu) add(kModeRelu, nullptr);

@@ -15,14 +15,14 @@
 
 namespace pteron::cuda {
 
-/// A tensor of four dims in device memory. Units: strides in elements.
+/// A tensor of five dims (N, C, D, H, W; missing ones have size 1) in device memory. Units: strides in elements.
 struct Image {
   const void* data = nullptr;
-  std::array<int64_t, 4> sizes{}, strides{};
+  std::array<int64_t, 5> sizes{}, strides{};
 };
 
-/// y = end(convolution(x, weight) + residual + bias): x [N, inputs, H, W], weight [outputs, inputs / groups, R, S], y [N, outputs, ...], residual like y, bias [outputs].
-/// Transposed: weight [inputs, outputs / groups, R, S]. float32, float16, bfloat16; sums in float32. Requires: no size is 0.
+/// y = end(convolution(x, weight) + residual + bias): x [N, inputs, D, H, W], weight [outputs, inputs / groups, Q, R, S], y [N, outputs, ...], residual like y,
+/// bias [outputs]. Transposed: weight [inputs, outputs / groups, Q, R, S]. float32, float16, bfloat16; sums in float32. Lists: by D, H, W.
 struct Convolution {
   DType dtype = DType::kFloat32;
   bool tf32 = false;  ///< float32 operands may be rounded to TF32
@@ -30,7 +30,7 @@ struct Convolution {
   bool relu = false;
   Image x, weight, y, residual;  ///< residual.data null: none. y is written.
   const void* bias = nullptr;    ///< null: none
-  std::array<int64_t, 2> stride{1, 1}, padding{0, 0}, dilation{1, 1};
+  std::array<int64_t, 3> stride{1, 1, 1}, padding{0, 0, 0}, dilation{1, 1, 1};
   int64_t groups = 1;
 };
 
@@ -48,7 +48,7 @@ class Dnn {
  private:
   struct Library;
   struct Plan;
-  using Key = std::array<int64_t, 44>;
+  using Key = std::array<int64_t, 53>;
   Dnn();
   Result<Plan*> plan_for(const Convolution& convolution, const LibraryCall& call);
   Status build(const Convolution& convolution, const LibraryCall& call, Plan* plan);

@@ -23,8 +23,9 @@ std::span<const runtime::Kernel> attention_kernels();
 template <typename Library, typename Description>
 class DeviceLibrary final : public runtime::KernelState {
  public:
-  /// A function of the stand-in: 0, or a failure.
+  /// A function of the stand-in: 0, kRefused, or a failure.
   using Emulated = int (*)(const void* description, void* stream);
+  static constexpr int kRefused = -1;
 
   /// The device's; made at the first use. Errors: those of Library::create().
   static Result<std::shared_ptr<const runtime::KernelState>> of(Session& session, const char* key, const char* emulated) {
@@ -41,7 +42,8 @@ class DeviceLibrary final : public runtime::KernelState {
   Status run(const Description& description, const LibraryCall& call) const {
     if (emulated_ == nullptr) return library_->run(description, call);
     const int result = emulated_(&description, call.stream);
-    return result == 0 ? ok_status() : Status(Code::kInternal, "the stand-in of a library fails");
+    if (result == 0) return ok_status();
+    return result == kRefused ? Status(Code::kUnsupported, "the stand-in of a library refuses") : Status(Code::kInternal, "the stand-in of a library fails");
   }
 
  private:

@@ -1,9 +1,11 @@
-// pteron_cuda::product: dims of the operands become rows and batches of one product, or of several where they do not join. pteron_cuda::row_product: one launch.
+// pteron_cuda::product: dims of the operands become rows and batches of one product, or of several where they do not join; what cuBLASLt refuses
+// a plain kernel computes. pteron_cuda::row_product: one launch.
 #include <algorithm>
 #include <array>
 #include <vector>
 
 #include "backends/cuda/runtime/library_kernels.h"
+#include "backends/cuda/runtime/plain.h"
 #include "base/str_cat.h"
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
@@ -85,16 +87,20 @@ Status check_product(const Tensor& a, const Tensor& b, const Tensor* bias, const
   if (a.size(a.rank() - 1) != depth) return refuse(a, b, "the depths differ");
   if (bias != nullptr && (bias->dtype() != a.dtype() || bias->rank() != 1 || bias->size(0) != columns || (columns > 1 && bias->stride(0) != 1))) return refuse(a, b, "the bias does not fit");
   if (residual != nullptr && (residual->dtype() != a.dtype() || !std::ranges::equal(residual->sizes(), out.sizes()))) return refuse(a, b, "the residual does not fit");
-  if (depth == 0) return Status(Code::kUnsupported, "a product of depth 0");
   return ok_status();
 }
 
 /// Runs the product for every index of the axes that are neither rows nor the batch.
-Status run_all(const ProductLibrary& library, const LibraryCall& call, Product p, std::span<const Axis> outer, size_t element) {
-  if (outer.empty()) return library.run(p, call);
+Status run_all(Session& session, const ProductLibrary& library, const LibraryCall& call, Product p, std::span<const Axis> outer, size_t element) {
+  if (outer.empty()) {
+    const bool rows_are_runs = p.columns == 1 || (p.d.column == 1 && (p.c.data == nullptr || p.c.column == 1));
+    if (p.depth == 0 || !rows_are_runs) return plain_product(session, p);
+    Status done = library.run(p, call);
+    return refuses(done) ? plain_product(session, p) : done;
+  }
   const Axis& axis = outer.front();
   for (int64_t i = 0; i < axis.size; ++i) {
-    PTERON_TRY(run_all(library, call, p, outer.subspan(1), element));
+    PTERON_TRY(run_all(session, library, call, p, outer.subspan(1), element));
     const auto move = [&](Matrix* m, int64_t stride) {
       if (m->data != nullptr) m->data = static_cast<const std::byte*>(m->data) + static_cast<size_t>(stride) * element;
     };
@@ -135,7 +141,6 @@ Status product_out(KernelContext& context, const Tensor& a, const Tensor& b, con
   p.b = {b.view.data, b.stride(k_dim), b.stride(n_dim), 0};
   if (residual != nullptr) p.c = {residual->view.data, 0, residual->stride(rank - 1), 0};
   p.d = {out.view.data, 0, out.stride(rank - 1), 0};
-  if (columns > 1 && (p.d.column != 1 || (residual != nullptr && p.c.column != 1))) return Status(Code::kUnsupported, "a product whose rows are no runs of memory");
 
   std::vector<Axis> axes;
   for (int d = 0; d + 1 < rank; ++d) {
@@ -167,7 +172,7 @@ Status product_out(KernelContext& context, const Tensor& a, const Tensor& b, con
     p.d.batch = batch.d;
   }
   EventTimer timer(session_of(context));
-  return run_all(*static_cast<const ProductLibrary*>(context.state), library_call(context, timer), p, outer, dtype_size(p.dtype));
+  return run_all(session_of(context), *static_cast<const ProductLibrary*>(context.state), library_call(context, timer), p, outer, dtype_size(p.dtype));
 }
 
 struct RowLaunch final : KernelState {
@@ -181,6 +186,34 @@ Result<std::shared_ptr<const KernelState>> row_prepare(const KernelLoad& load, s
   return std::shared_ptr<const KernelState>(std::move(made));
 }
 
+/// The same without vectors, a row at a time.
+Status plain_rows(KernelContext& context, const Tensor& x, const Tensor& weight, const Tensor* gate, const Tensor* bias, const Tensor* residual, Tensor& out) {
+  const int last = x.rank() - 1;
+  const auto element = dtype_size(x.dtype());
+  if (gate != nullptr && !std::ranges::equal(gate->strides(), weight.strides())) return refuse(x, weight, "the second weight lies otherwise");
+  Product p;
+  p.dtype = x.dtype();
+  p.columns = weight.size(0);
+  p.depth = weight.size(1);
+  p.beta = residual == nullptr ? 0 : 1;
+  p.bias = bias == nullptr ? nullptr : bias->view.data;
+  const int64_t rows = out.numel() / p.columns;
+  for (int64_t i = 0; i < rows; ++i) {
+    const auto row_of = [&](const Tensor* t) -> Matrix {
+      if (t == nullptr) return {};
+      int64_t at = 0, rest = i;
+      for (int d = last; d-- > 0; rest /= t->size(d)) at += rest % t->size(d) * t->stride(d);
+      return {static_cast<const std::byte*>(static_cast<const void*>(t->view.data)) + static_cast<size_t>(at) * element, 0, t->stride(last), 0};
+    };
+    p.a = row_of(&x);
+    p.b = {weight.view.data, weight.stride(1), weight.stride(0), 0};
+    p.c = row_of(residual);
+    p.d = row_of(&out);
+    PTERON_TRY(plain_product(session_of(context), p, gate == nullptr ? nullptr : gate->view.data));
+  }
+  return ok_status();
+}
+
 Status row_product_out(KernelContext& context, const Tensor& x, const Tensor& weight, const Tensor* gate, const Tensor* bias, const Tensor* residual, std::string_view /*kernel*/,
                        int64_t columns_a_block, Tensor& out) {
   if (x.rank() < 1 || weight.rank() != 2 || columns_a_block < 1) return refuse(x, weight, "the ranks do not fit");
@@ -192,12 +225,10 @@ Status row_product_out(KernelContext& context, const Tensor& x, const Tensor& we
   if (out.numel() == 0) return ok_status();
   PTERON_TRY(check_product(x, weight, bias, residual, columns, depth, out));
   if (gate != nullptr && (gate->dtype() != x.dtype() || !std::ranges::equal(gate->sizes(), weight.sizes()))) return refuse(x, weight, "the second weight does not fit");
-  for (const Tensor* t : {&x, &weight, gate, residual, static_cast<const Tensor*>(&out)}) {
-    if (t != nullptr && !t->view.is_contiguous()) return refuse(x, weight, "an operand has gaps");
-  }
-  for (const Tensor* t : {&weight, gate}) {
-    if (t != nullptr && reinterpret_cast<uintptr_t>(t->view.data) % 16 != 0) return refuse(x, weight, "a weight does not start at a multiple of 16 bytes");
-  }
+  bool fits = true;  // the kernel reads rows of weights by vectors
+  for (const Tensor* t : {&x, &weight, gate, residual, static_cast<const Tensor*>(&out)}) fits = fits && (t == nullptr || t->view.is_contiguous());
+  for (const Tensor* t : {&weight, gate}) fits = fits && (t == nullptr || reinterpret_cast<uintptr_t>(t->view.data) % 16 == 0);
+  if (!fits) return plain_rows(context, x, weight, gate, bias, residual, out);
   const auto address = [](const Tensor* t) { return t == nullptr ? uint64_t{0} : reinterpret_cast<uint64_t>(t->view.data); };
   const std::array<uint64_t, 6> params{address(&x), address(&weight), address(gate), address(bias), address(residual), address(&out)};
   const auto blocks = static_cast<unsigned>((columns + columns_a_block - 1) / columns_a_block);
