@@ -52,6 +52,15 @@ function(pteron_use_highway target)
     "HWY_DISABLED_TARGETS=(HWY_AVX3_DL|HWY_SSSE3|HWY_SSE4)")
 endfunction()
 
+# Xbyak (headers only) writes the loops of pointwise programs at load; without it these programs run block by block.
+find_path(PTERON_XBYAK_INCLUDE xbyak/xbyak.h)
+function(pteron_use_xbyak target)
+  if(PTERON_XBYAK_INCLUDE)
+    target_include_directories(${target} SYSTEM PRIVATE ${PTERON_XBYAK_INCLUDE})
+    target_compile_definitions(${target} PRIVATE PTERON_XBYAK)
+  endif()
+endfunction()
+
 # pteron_capped_test(NAME): a test once more as on a processor with AVX2 alone (base/processor.h).
 function(pteron_capped_test name)
   if(TARGET ${name})

@@ -1,14 +1,15 @@
-// pteron_cpu::pointwise: a chain of elementwise operators in one pass over memory. A program of instructions on registers of a few hundred floats
-// that stay in the first-level cache runs over blocks of the result; operands are read where they lie, broadcast, strided or of another dtype.
+// pteron_cpu::pointwise: a chain of elementwise operators in one pass over memory. Blocks of the result are made by the program's machine code
+// (pointwise_code.h) or, without it, by its instructions on registers of a few hundred floats that stay in the first-level cache; operands are read where
+// they lie, broadcast, strided or of another dtype.
 // pteron_cpu::pointwise_sum adds up the last dims of such a result, which is never in memory as a whole.
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <vector>
 
 #include "backends/cpu/pointwise_program.h"
 #include "backends/cpu/runtime/kernels.h"
 #include "backends/cpu/runtime/pointwise_ops.h"
+#include "backends/cpu/runtime/pointwise_state.h"
 #include "base/str_cat.h"
 #include "ops/copy.h"
 #include "ops/elementwise.h"
@@ -25,169 +26,20 @@ using runtime::TensorList;
 using runtime::Value;
 
 constexpr int64_t kBlock = 512;
-constexpr int kMaxRegisters = 24;
+/// Elements of a block where one loop makes the result of operands that lie in memory as it wants them.
+constexpr int64_t kLongBlock = 4096;
 /// Results of this size do not stay in the first two caches, of that size not in the last one.
 constexpr int64_t kPrefetchBytes = 128 << 10;
 constexpr int64_t kStreamBytes = 12 << 20;
 /// Elements times instructions worth a thread.
 constexpr int64_t kGrain = 1 << 17;
 
-struct OpInfo {
-  std::string_view name;
-  int operands;
-};
-constexpr OpInfo kOps[] = {
-#define POINTWISE(name, operands) {#name, operands},
-#include "backends/cpu/pointwise_ops.inc"
-#undef POINTWISE
-};
-
-/// Where an operand comes from: an input, a register, or a number.
-struct Operand {
-  enum class Kind : uint8_t { kInput, kRegister, kValue } kind = Kind::kRegister;
-  int index = 0;  ///< of the input or register; of a number, the register that holds it where one is needed
-  float value = 0;
-};
-struct Instruction {
-  PointwiseFn fn = nullptr;
-  float value = 0;
-  Operand operands[3];
-  int count = 0;   ///< of operands
-  int target = 0;  ///< register
-};
-struct PointwiseState final : KernelState {
-  std::vector<Instruction> code;
-  std::vector<Operand> numbers;  ///< registers that hold a number all along
-  int registers = 0;
-  int inputs = 0;
-};
-
-/// Reads and checks one program. Values are numbered: inputs, then one per instruction.
-class Loader {
- public:
-  Loader(std::string_view text, int inputs) : rest_(text), inputs_(inputs) {}
-
-  Result<std::shared_ptr<const KernelState>> run() {
-    auto made = std::make_shared<PointwiseState>();
-    made->inputs = inputs_;
-    while (!rest_.empty()) {
-      if (code_.size() == kMaxPointwiseCode) return bad("too many instructions");
-      PTERON_TRY(instruction(until(';')));
-    }
-    if (code_.empty()) return bad("it is empty");
-    PTERON_TRY(assign_registers(*made));
-    choose_functions();
-    made->code = std::move(code_);
-    made->registers = registers_;
-    return std::shared_ptr<const KernelState>(std::move(made));
-  }
-
- private:
-  Status bad(std::string_view why) const { return Status(Code::kInvalidFile, str_cat("pointwise program, instruction ", code_.size(), ": ", why)); }
-
-  std::string_view until(char end) {
-    const size_t at = std::min(rest_.find(end), rest_.size());
-    const std::string_view word = rest_.substr(0, at);
-    rest_.remove_prefix(std::min(at + 1, rest_.size()));
-    return word;
-  }
-
-  Status instruction(std::string_view text) {
-    const size_t space = std::min(text.find(' '), text.size());
-    const auto* op = std::ranges::find(kOps, text.substr(0, space), &OpInfo::name);
-    if (op == std::end(kOps)) return bad(str_cat("'", text.substr(0, space), "' is no instruction"));
-    text.remove_prefix(std::min(space + 1, text.size()));
-    Instruction made;
-    while (!text.empty()) {
-      const size_t end = std::min(text.find(' '), text.size());
-      if (made.count == 3) return bad("too many operands");
-      PTERON_TRY(operand(text.substr(0, end), &made.operands[made.count++]));
-      text.remove_prefix(std::min(end + 1, text.size()));
-    }
-    if (made.count != op->operands) return bad(str_cat(op->name, " has ", op->operands, " operands, found ", made.count));
-    ops_.push_back(static_cast<size_t>(op - std::begin(kOps)));
-    code_.push_back(made);
-    return ok_status();
-  }
-
-  Status operand(std::string_view word, Operand* out) const {
-    const bool is_value = word.starts_with('#');
-    if (is_value) word.remove_prefix(1);
-    uint32_t number = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number, is_value ? 16 : 10);
-    if (error != std::errc() || end != word.data() + word.size()) return bad(str_cat("'", word, "' is no operand"));
-    if (is_value) {
-      *out = {Operand::Kind::kValue, -1, std::bit_cast<float>(number)};
-      return ok_status();
-    }
-    if (number >= static_cast<uint32_t>(inputs_) + code_.size()) return bad(str_cat("value ", number, " does not exist yet"));
-    const int index = static_cast<int>(number);
-    *out = index < inputs_ ? Operand{Operand::Kind::kInput, index, 0} : Operand{Operand::Kind::kRegister, index - inputs_, 0};
-    return ok_status();
-  }
-
-  /// Registers for numbers that need one, then for results, each free again after its last use.
-  Status assign_registers(PointwiseState& made) {
-    std::vector<int> last(code_.size(), -1), place(code_.size(), -1), free;
-    last.back() = static_cast<int>(code_.size());
-    for (size_t i = 0; i < code_.size(); ++i) {
-      for (Operand& operand : std::span(code_[i].operands, static_cast<size_t>(code_[i].count))) {
-        if (operand.kind == Operand::Kind::kRegister) last[static_cast<size_t>(operand.index)] = static_cast<int>(i);
-        if (operand.kind != Operand::Kind::kValue || is_immediate(code_[i])) continue;
-        operand.index = registers_++;
-        made.numbers.push_back(operand);
-      }
-    }
-    for (size_t i = 0; i < code_.size(); ++i) {
-      for (Operand& operand : std::span(code_[i].operands, static_cast<size_t>(code_[i].count))) {
-        if (operand.kind != Operand::Kind::kRegister) continue;
-        const auto source = static_cast<size_t>(operand.index);
-        operand.index = place[source];
-        if (last[source] != static_cast<int>(i)) continue;
-        free.push_back(place[source]);
-        last[source] = -1;  // given back once
-      }
-      if (free.empty()) {
-        place[i] = registers_++;
-      } else {
-        place[i] = free.back();
-        free.pop_back();
-      }
-      code_[i].target = place[i];
-    }
-    return registers_ <= kMaxRegisters ? ok_status() : bad(str_cat("it needs ", registers_, " registers, at most ", kMaxRegisters));
-  }
-
-  /// One of two operands is a number.
-  static bool is_immediate(const Instruction& in) {
-    return in.count == 2 && (in.operands[0].kind == Operand::Kind::kValue) != (in.operands[1].kind == Operand::Kind::kValue);
-  }
-
-  void choose_functions() {
-    const PointwiseSet& set = pointwise_set();
-    for (size_t i = 0; i < code_.size(); ++i) {
-      Instruction& in = code_[i];
-      in.fn = set.plain[ops_[i]];
-      if (!is_immediate(in)) continue;
-      const bool right = in.operands[1].kind == Operand::Kind::kValue;
-      in.fn = right ? set.right_value[ops_[i]] : set.left_value[ops_[i]];
-      in.value = in.operands[right ? 1 : 0].value;
-    }
-  }
-
-  std::string_view rest_;
-  int inputs_;
-  int registers_ = 0;
-  std::vector<Instruction> code_;
-  std::vector<size_t> ops_;
-};
-
 /// One operand over the merged index space.
 struct Access {
   std::byte* data = nullptr;
-  size_t bytes = 4;                   ///< of an element
-  ops::ConvertFn convert = nullptr;   ///< null: float
-  int64_t stride[kMaxRank] = {};      ///< elements, outermost first
+  size_t bytes = 4;                  ///< of an element
+  ops::ConvertFn convert = nullptr;  ///< null: float
+  int64_t stride[kMaxRank] = {};     ///< elements, outermost first
 };
 
 /// The index space of a call: dims merged where all operands allow it, the result's innermost last.
@@ -197,12 +49,12 @@ struct Space {
   Access out;
   Access inputs[kMaxPointwiseInputs];
   int input_count = 0;
-  int64_t block_rows = 1;      ///< rows of the innermost dim in a block
+  int64_t block_rows = 1;  ///< rows of the innermost dim in a block
   int64_t block_columns = 1;
   int64_t column_blocks = 1, row_blocks = 1;
-  bool prefetches = false;     ///< more than the caches hold
-  bool streams = false;        ///< the result is large: it goes past the caches
-  int64_t outer = 1;           ///< indices of the dims outside the two innermost
+  bool prefetches = false;  ///< more than the caches hold
+  bool streams = false;     ///< the result is large: it goes past the caches
+  int64_t outer = 1;        ///< indices of the dims outside the two innermost
   int64_t rows() const { return rank > 1 ? size[rank - 2] : 1; }
   int64_t columns() const { return size[rank - 1]; }
 };
@@ -275,8 +127,10 @@ void merge_dims(Space& s, std::span<const int64_t> sizes) {
   s = merged;
 }
 
-void choose_blocks(Space& s) {
-  s.block_columns = std::min(kBlock, s.columns());
+void choose_blocks(Space& s, bool is_compiled) {
+  bool lies_ready = is_compiled && s.columns() >= kBlock;
+  each_access(s, [&](const Access& a) { lies_ready = lies_ready && a.convert == nullptr && a.stride[s.rank - 1] == 1; });
+  s.block_columns = std::min(lies_ready ? kLongBlock : kBlock, s.columns());
   s.block_rows = std::clamp<int64_t>(kBlock / s.columns(), 1, s.rows());
   s.column_blocks = ceil_div(s.columns(), s.block_columns);
   s.row_blocks = ceil_div(s.rows(), s.block_rows);
@@ -385,13 +239,19 @@ class Runner {
     // Registers where the inputs' blocks lie, as far as the low address bits go: a load never waits for a store of the instruction before then.
     const auto input = reinterpret_cast<uintptr_t>(space.inputs[0].data), own = reinterpret_cast<uintptr_t>(memory_);
     registers_ = memory_ + (input - own) % (kBlock * sizeof(float)) / 64 * 16;
-    for (const Operand& number : program.numbers) std::fill_n(register_at(number.index), kBlock, number.value);
+    if (!program.compiled) {
+      for (const Operand& number : program.numbers) std::fill_n(register_at(number.index), kBlock, number.value);
+    }
   }
 
   /// The values of a block in row-major order, valid until the next call; for spaces without a result in memory.
   const float* values(const Block& block) {
     for (int i = 0; i < space_.input_count; ++i) inputs_[i] = load(i, block);
     const auto n = static_cast<size_t>(block.elements());
+    if (program_.compiled) {
+      run_compiled(program_.compiled.store(), register_at(0), n);
+      return register_at(0);
+    }
     for (const Instruction& in : program_.code) {
       in.fn(operand(in.operands[0]), operand(in.operands[1]), operand(in.operands[2]), in.value, register_at(in.target), n);
     }
@@ -405,8 +265,14 @@ class Runner {
     std::byte* to = first_of(space_, out, block);
     const bool direct = out.convert == nullptr && is_run(out, block);
     const size_t n = static_cast<size_t>(block.elements());
-    const size_t last = program_.code.size() - 1;
     const bool streams = direct && space_.streams;
+    if (program_.compiled) {
+      if (streams) return stream_compiled(reinterpret_cast<float*>(to), n);
+      run_compiled(program_.compiled.store(), direct ? reinterpret_cast<float*>(to) : register_at(0), n);
+      if (!direct) store(block, register_at(0), to);
+      return;
+    }
+    const size_t last = program_.code.size() - 1;
     for (size_t i = 0; i <= last; ++i) {
       const Instruction& in = program_.code[i];
       float* target = i == last && direct && !streams ? reinterpret_cast<float*>(to) : register_at(in.target);
@@ -431,6 +297,33 @@ class Runner {
       for (size_t line = from; line < end; ++line) __builtin_prefetch(next + line * kLine, 0, 3);
     }
     for (size_t line = from; out != nullptr && line < end; ++line) __builtin_prefetch(out + n * sizeof(float) + line * kLine, 1, 3);
+  }
+
+  /// The block's results by one loop; a part of a vector goes through copies.
+  void run_compiled(PointwiseCode::Fn fn, float* to, size_t n) {
+    const size_t lanes = program_.compiled.vector_bytes() / sizeof(float), whole = n / lanes * lanes;
+    if (whole > 0) fn(inputs_, to, whole * sizeof(float));
+    if (whole < n) part_of_vector(whole, n - whole, to);
+  }
+  void stream_compiled(float* to, size_t n) {
+    const size_t bytes = program_.compiled.vector_bytes(), lanes = bytes / sizeof(float);
+    const size_t head = std::min(n, (bytes - reinterpret_cast<uintptr_t>(to) % bytes) % bytes / sizeof(float));
+    if (head > 0) part_of_vector(0, head, to);
+    const float* from[kMaxPointwiseInputs];
+    for (int i = 0; i < space_.input_count; ++i) from[i] = inputs_[i] + head;
+    const size_t whole = (n - head) / lanes * lanes;
+    if (whole > 0) program_.compiled.stream()(from, to + head, whole * sizeof(float));
+    if (head + whole < n) part_of_vector(head + whole, n - head - whole, to);
+  }
+  void part_of_vector(size_t first, size_t n, float* to) {
+    alignas(64) float parts[kMaxPointwiseInputs][16] = {}, made[16];
+    const float* from[kMaxPointwiseInputs];
+    for (int i = 0; i < space_.input_count; ++i) {
+      std::copy_n(inputs_[i] + first, n, parts[i]);
+      from[i] = parts[i];
+    }
+    program_.compiled.store()(from, made, program_.compiled.vector_bytes());
+    std::copy_n(made, n, to + first);
   }
 
   float* register_at(int index) { return registers_ + index * kBlock; }
@@ -499,7 +392,9 @@ class Runner {
 Result<std::shared_ptr<const KernelState>> prepare(const KernelLoad&, std::span<Value* const> args) {
   const size_t inputs = 1 + args[1]->items.size();
   if (inputs > kMaxPointwiseInputs) return Status(Code::kInvalidFile, str_cat("pointwise: ", inputs, " inputs, at most ", int{kMaxPointwiseInputs}));
-  return Loader(args[2]->string, static_cast<int>(inputs)).run();
+  auto state = load_pointwise(args[2]->string, static_cast<int>(inputs));
+  if (!state.ok()) return state.status();
+  return std::shared_ptr<const KernelState>(std::move(*state));
 }
 
 Status pointwise_out(KernelContext& context, const Tensor& self, TensorList others, std::string_view, DType dtype, Tensor& out) {
@@ -518,7 +413,7 @@ Status pointwise_out(KernelContext& context, const Tensor& self, TensorList othe
   PTERON_TRY(access(self, sizes, false, &space.inputs[space.input_count++]));
   for (const Value* item : others) PTERON_TRY(access(item->tensor, sizes, false, &space.inputs[space.input_count++]));
   merge_dims(space, sizes);
-  choose_blocks(space);
+  choose_blocks(space, static_cast<bool>(program.compiled));
   space.prefetches = out.numel() * 4 >= kPrefetchBytes;
   space.streams = out.numel() * 4 >= kStreamBytes && space.block_columns % 16 == 0;
   const int64_t blocks = space.outer * space.row_blocks * space.column_blocks;
@@ -539,9 +434,9 @@ Status pointwise_out(KernelContext& context, const Tensor& self, TensorList othe
 
 /// A sum over the last dims: where its parts are in the index space.
 struct SumSpace : Space {
-  int inner = 1;               ///< merged dims that are added up
-  int64_t outputs = 1;         ///< numbers that come out
-  int64_t blocks_each = 1;     ///< blocks for block_rows of them
+  int inner = 1;            ///< merged dims that are added up
+  int64_t outputs = 1;      ///< numbers that come out
+  int64_t blocks_each = 1;  ///< blocks for block_rows of them
   /// Blocks have several rows, a number each.
   bool many() const { return inner == 1 && rank > 1; }
 };

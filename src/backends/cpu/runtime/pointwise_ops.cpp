@@ -114,16 +114,38 @@ void map3(const float* a, const float* b, const float* c, float, float* out, siz
   if (i < n) vm::store_first(F::at(d, vm::load_first(d, a + i, n - i), vm::load_first(d, b + i, n - i), vm::load_first(d, c + i, n - i)), d, out + i, n - i);
 }
 
+/// One vector, passed and returned in registers: what generated code calls.
+using Raw = decltype(V().raw);
+template <class F>
+Raw vector1(Raw a) {
+  return F::at(D(), V{a}).raw;
+}
+template <class F>
+Raw vector2(Raw a, Raw b) {
+  return F::at(D(), V{a}, V{b}).raw;
+}
+template <class F>
+Raw vector3(Raw a, Raw b, Raw c) {
+  return F::at(D(), V{a}, V{b}, V{c}).raw;
+}
+
 template <class F, int kOperands>
 void put(PointwiseSet* set, PointwiseOp op) {
   const auto at = static_cast<size_t>(op);
-  if constexpr (kOperands == 1) set->plain[at] = map1<F>;
+  if constexpr (kOperands == 1) {
+    set->plain[at] = map1<F>;
+    set->vector[at] = reinterpret_cast<const void*>(vector1<F>);
+  }
   if constexpr (kOperands == 2) {
+    set->vector[at] = reinterpret_cast<const void*>(vector2<F>);
     set->plain[at] = map2<F>;
     set->right_value[at] = map2_right<F>;
     set->left_value[at] = map2_left<F>;
   }
-  if constexpr (kOperands == 3) set->plain[at] = map3<F>;
+  if constexpr (kOperands == 3) {
+    set->plain[at] = map3<F>;
+    set->vector[at] = reinterpret_cast<const void*>(vector3<F>);
+  }
 }
 
 void gather_rows(const float* from, int64_t row, int64_t rows, int64_t columns, float* to) {
@@ -169,6 +191,7 @@ void flush() { hwy::FlushStream(); }
 
 PointwiseSet make_pointwise() {
   PointwiseSet set;
+  set.lanes = kLanes;
   set.gather_rows = gather_rows;
   set.sum = sum;
   set.stream = stream;

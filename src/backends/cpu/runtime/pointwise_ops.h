@@ -22,6 +22,9 @@ struct PointwiseSet {
   PointwiseFn plain[kPointwiseOps] = {};
   PointwiseFn right_value[kPointwiseOps] = {};  ///< op(a[i], value)
   PointwiseFn left_value[kPointwiseOps] = {};   ///< op(value, b[i])
+  /// Functions of one to three vectors of `lanes` floats, given and returned in vector registers.
+  const void* vector[kPointwiseOps] = {};
+  int lanes = 0;
   /// to[r][c] = from[r * row + c] for rows of `columns` floats; `to` has no gaps.
   void (*gather_rows)(const float* from, int64_t row, int64_t rows, int64_t columns, float* to) = nullptr;
   /// Sum of n floats.
