@@ -81,7 +81,8 @@ struct Bf16Wide {
 struct HalfWide : Bf16Wide {
   static Vec weights(const std::byte* from, int step) {
     const auto* at = reinterpret_cast<const __m128i*>(from + step * 16);
-    return _mm512_maskz_cvtph_ps(0xffff, _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(at)), _mm_loadu_si128(at + 2), 1));  // not the plain one: g++ 12 warns of what it starts from
+    return _mm512_maskz_cvtph_ps(0xffff, _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(at)), _mm_loadu_si128(at + 2),
+                                                                 1));  // not the plain one: g++ 12 warns of what it starts from
   }
 };
 
@@ -107,6 +108,22 @@ struct Bf16 : Quads {
 struct Int8 : Quads {
   static Vec add(Vec acc, Vec x, Vec w) { return _mm512_dpbusd_epi32(acc, x, w); }
 };
+
+void copy_rows(const ByteRows& r) {
+  const __m512i flip = _mm512_set1_epi8(static_cast<char>(r.flip));
+  const auto rest = static_cast<__mmask64>(r.run % 64 == 0 ? 0 : ~uint64_t{0} >> (64 - r.run % 64));
+  for (int64_t i = 0; i < r.count; ++i) {
+    const std::byte* from = r.rows[i];
+    std::byte* to = r.to + i * r.to_row;
+    for (int64_t t = 0; t < r.taps; ++t) {
+      int64_t k = 0;
+      for (; k + 64 <= r.run; k += 64) _mm512_storeu_si512(to + k, _mm512_xor_si512(_mm512_loadu_si512(from + k), flip));
+      if (rest != 0) _mm512_mask_storeu_epi8(to + k, rest, _mm512_xor_si512(_mm512_maskz_loadu_epi8(rest, from + k), flip));
+      from += r.steps[t];
+      to += r.run;
+    }
+  }
+}
 
 }  // namespace
 }  // namespace avx512
@@ -220,6 +237,12 @@ HWY_POP_ATTRIBUTES
 
 namespace {
 
+/// `k` for rows of bytes as they are.
+NarrowKernels with_bytes(NarrowKernels k) {
+  k.copy_rows = avx512::copy_rows;
+  return k;
+}
+
 template <amx::Rows kRows>
 NarrowKernels tiles() {
   NarrowKernels k = kRows == amx::Rows::kBf16 ? avx512::kernels_of<avx512::Bf16>(false) : avx512::kernels_of<avx512::Int8>(false);
@@ -237,7 +260,8 @@ NarrowKernels tiles() {
 const NarrowKernels& narrow_kernels(NarrowKind kind, Units units, bool is_signed) {
   static const NarrowKernels bf16[] = {avx2::kernels_of<avx2::Bf16>(true), avx512::kernels_of<avx512::Bf16Wide>(true), avx512::kernels_of<avx512::Bf16>(false),
                                        tiles<amx::Rows::kBf16>()};
-  static const NarrowKernels int8[] = {avx2::kernels_of<avx2::Int8>(true), avx512::kernels_of<avx512::Int8>(false), tiles<amx::Rows::kUInt8>(), tiles<amx::Rows::kInt8>()};
+  static const NarrowKernels int8[] = {avx2::kernels_of<avx2::Int8>(true), with_bytes(avx512::kernels_of<avx512::Int8>(false)),
+                                       with_bytes(tiles<amx::Rows::kUInt8>()), with_bytes(tiles<amx::Rows::kInt8>())};
   static const NarrowKernels half[] = {avx2::kernels_of<avx2::Half>(true), avx512::kernels_of<avx512::HalfWide>(true)};
   if (kind == NarrowKind::kHalf) return half[units < Units::kAvx512Vnni ? 0 : 1];
   if (kind == NarrowKind::kBf16) {

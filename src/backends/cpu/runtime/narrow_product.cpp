@@ -124,46 +124,15 @@ void convert_half(const NarrowProduct& p, const std::byte* row, std::byte* to) {
   for_runs<uint16_t>(p, row, [&](const uint16_t* from, int64_t at, int64_t count) { half_to_float(from, floats + at, count); });
 }
 
-/// to = from ^ flip, for short runs without a call.
-inline void copy_bytes(const std::byte* from, int64_t count, __m256i flip, std::byte* to) {
-  const auto move = [&](int64_t at) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + at), _mm256_xor_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + at)), flip));
-  };
-  const auto move_half = [&](int64_t at) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + at), _mm_xor_si128(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at)), _mm256_castsi256_si128(flip)));
-  };
-  // What is left at the end is moved together with what lies before it.
-  if (count >= 32) {
-    for (int64_t at = 0; at + 32 < count; at += 32) move(at);
-    return move(count - 32);
-  }
-  if (count >= 16) {
-    move_half(0);
-    return move_half(count - 16);
-  }
-  const auto move_word = [&]<typename T>(T word, int64_t at) {
-    std::memcpy(&word, from + at, sizeof word);
-    word ^= static_cast<T>(_mm256_extract_epi64(flip, 0));
-    std::memcpy(to + at, &word, sizeof word);
-  };
-  if (count >= 8) {
-    move_word(uint64_t{}, 0);
-    return move_word(uint64_t{}, count - 8);
-  }
-  for (int64_t i = 0; i < count; ++i) move_word(uint8_t{}, i);
-}
-
 /// Zeros in [begin, end) of a row, both multiples of 8 bytes.
 inline void clear(std::byte* row, int64_t begin, int64_t end) {
   for (; end - begin >= 32; end -= 32) _mm256_storeu_si256(reinterpret_cast<__m256i*>(row + end - 32), _mm256_setzero_si256());
   for (; begin < end; begin += 8) _mm_storel_epi64(reinterpret_cast<__m128i*>(row + begin), _mm_setzero_si128());
 }
 
-void convert_int8(const NarrowProduct& p, const NarrowKernels& kernels, const std::byte* row, std::byte* to, std::byte* raw) {
-  // Units that read unsigned bytes get signed ones as 128 more.
-  const __m256i flip = _mm256_set1_epi8(!kernels.wide && !kernels.is_signed && p.type == DType::kInt8 ? -128 : 0);
-  for_runs<std::byte>(p, row, [&](const std::byte* from, int64_t at, int64_t count) { copy_bytes(from, count, flip, (kernels.wide ? raw : to) + at); });
-  if (!kernels.wide) return;
+/// A row of bytes as int16.
+void widen_row(const NarrowProduct& p, const NarrowKernels& kernels, const std::byte* row, std::byte* to, std::byte* raw) {
+  for_runs<std::byte>(p, row, [&](const std::byte* from, int64_t at, int64_t count) { std::memcpy(raw + at, from, static_cast<size_t>(count)); });
   const int64_t quads = ceil_div(p.weights->depth(), int64_t{4});
   if (p.type == DType::kInt8) return kernels.int8_to_wide(reinterpret_cast<const int8_t*>(raw), reinterpret_cast<int16_t*>(to), quads);
   kernels.uint8_to_wide(reinterpret_cast<const uint8_t*>(raw), reinterpret_cast<int16_t*>(to), quads);
@@ -173,19 +142,32 @@ void convert_int8(const NarrowProduct& p, const NarrowKernels& kernels, const st
 void convert_rows(const NarrowProduct& p, const NarrowKernels& kernels, int64_t first, int64_t last, const Rows& rows) {
   constexpr int64_t kBatch = 64;
   const std::byte* pointers[kBatch];
-  const int64_t used = p.weights->depth() * 4 / elements_of_quad(p.weights->kind()) * (kernels.wide ? 2 : 1) / 8 * 8;
+  const NarrowKind kind = p.weights->kind();
+  const int64_t depth = p.weights->depth() * 4 / elements_of_quad(kind) * (kernels.wide ? 2 : 1);  // bytes of it
+  // Tiles read whole chunks, other units whole quads.
+  const int64_t end = kernels.begin != nullptr ? rows.stride : ceil_div(depth, int64_t{8}) * 8;
+  ByteRows bytes{pointers, 0, p.taps, p.steps, p.weights->depth() / p.taps, 0, nullptr, rows.stride};
+  // Units that read unsigned bytes get signed ones as 128 more.
+  if (!kernels.is_signed && p.type == DType::kInt8) bytes.flip = 128;
   for (int64_t row = first; row < last; row += kBatch) {
     const int64_t count = std::min(kBatch, last - row);
     p.rows_of(p.context, row, count, pointers);
+    std::byte* const begin = rows.data + (row - first) * rows.stride;
+    for (int64_t i = 0; depth < end && i < count; ++i) clear(begin + i * rows.stride, depth / 8 * 8, end);
+    if (kernels.copy_rows != nullptr) {
+      bytes.count = count;
+      bytes.to = begin;
+      kernels.copy_rows(bytes);
+      continue;
+    }
     for (int64_t i = 0; i < count; ++i) {
-      std::byte* to = rows.data + (row - first + i) * rows.stride;
-      clear(to, used, rows.stride);
-      if (p.weights->kind() == NarrowKind::kBf16) {
+      std::byte* to = begin + i * rows.stride;
+      if (kind == NarrowKind::kBf16) {
         convert_bf16(p, kernels, pointers[i], to);
-      } else if (p.weights->kind() == NarrowKind::kHalf) {
+      } else if (kind == NarrowKind::kHalf) {
         convert_half(p, pointers[i], to);
       } else {
-        convert_int8(p, kernels, pointers[i], to, rows.raw);
+        widen_row(p, kernels, pointers[i], to, rows.raw);
       }
     }
   }
@@ -235,11 +217,13 @@ void run_panels(const NarrowProduct& p, const NarrowKernels& kernels, int64_t fi
   NarrowRun run;
   run.a_row = rows.stride;
   run.chunks = weights.chunks();
+  run.quads = ceil_div(weights.depth(), elements_of_quad(weights.kind()));
   run.panel_bytes = weights.panel_bytes();
   const bool tiles = kernels.begin != nullptr;
   run.tile_rows = tiles ? tile_rows(p, kernels, rows, last - first) : 0;
   run.chunk_offsets = rows.chunks;
-  const int64_t step = tiles ? 2 * run.tile_rows : kernels.rows;
+  // Without tiles all groups of rows are of nearly the same height: a low one at the end would leave most units idle.
+  const int64_t step = tiles ? 2 * run.tile_rows : ceil_div(last - first, ceil_div(last - first, int64_t{kernels.height})) * (kernels.rows / kernels.height);
   const int64_t groups = ceil_div(last - first, step);
   if (tiles) height->set(run.tile_rows);
   run.out = result;

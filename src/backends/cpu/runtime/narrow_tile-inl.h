@@ -1,14 +1,15 @@
 // Loops of narrow_kernels.cpp that are compiled for several units: included once for each, in a namespace and a region with its target.
 
-/// kRows rows of kPanels panels; Op says what a vector is and how a quad is multiplied (kSteps parts).
+/// kRows rows of kPanels panels from row `row` and panel `panel` of the run on, `lines` of what is wanted next for each chunk; Op says what a vector is
+/// and how a quad is multiplied (kSteps parts).
 template <typename Op, int kRows, int kPanels>
-inline void narrow_rows(const NarrowRun& r, int64_t row) {
+inline void narrow_rows(const NarrowRun& r, int64_t row, int panel, int64_t lines) {
   using Vec = typename Op::Vec;
   constexpr int kVectors = Op::kVectors * kPanels;
   constexpr int64_t kVectorBytes = sizeof(Vec), kValues = kVectorBytes / 4;
   constexpr int kTriples = (kRows + 2) / 3;
   Vec acc[kRows][kVectors];
-  const auto* start = static_cast<const int32_t*>(r.start);
+  const auto* start = static_cast<const int32_t*>(r.start) + panel * kNarrowColumns;
   PTERON_UNROLL
   for (int i = 0; i < kRows; ++i) {
     PTERON_UNROLL
@@ -19,11 +20,11 @@ inline void narrow_rows(const NarrowRun& r, int64_t row) {
   const std::byte* a[kTriples];
   PTERON_UNROLL
   for (int t = 0; t < kTriples; ++t) a[t] = r.a + (row + 3 * t) * s;
-  const std::byte* b = r.b;
+  const std::byte* b = r.b + panel * r.panel_bytes;
   const std::byte* next = r.next;
-  for (int64_t chunk = 0; chunk < r.chunks; ++chunk) {
-    for (int64_t i = 0; i < r.next_lines; ++i, next += kQuadLine) __builtin_prefetch(next, 0, 2);
-    for (int64_t quad = 0; quad < kQuadChunk; ++quad) {
+  for (int64_t left = r.quads; left > 0; left -= kQuadChunk) {
+    for (int64_t i = 0; i < lines; ++i, next += kQuadLine) __builtin_prefetch(next, 0, 2);
+    for (int64_t quad = left < kQuadChunk ? left : kQuadChunk; quad > 0; --quad) {
       PTERON_UNROLL
       for (int step = 0; step < Op::kSteps; ++step) {
         Vec w[kVectors];
@@ -41,7 +42,7 @@ inline void narrow_rows(const NarrowRun& r, int64_t row) {
       for (int t = 0; t < kTriples; ++t) a[t] += Op::kSteps * 4;
     }
   }
-  auto* out = static_cast<int32_t*>(r.out) + row * kNarrowResultRow;
+  auto* out = static_cast<int32_t*>(r.out) + row * kNarrowResultRow + panel * kNarrowColumns;
   PTERON_UNROLL
   for (int i = 0; i < kRows; ++i) {
     PTERON_UNROLL
@@ -50,15 +51,14 @@ inline void narrow_rows(const NarrowRun& r, int64_t row) {
 }
 
 template <typename Op, int kRows>
-inline void narrow_group(const NarrowRun& r, int64_t row, int64_t count) {
+inline void narrow_group(const NarrowRun& r, int64_t row, int64_t count, int panel, int64_t lines) {
   if constexpr (kRows > 1) {
-    if (count < kRows) return narrow_group<Op, kRows - 1>(r, row, count);
+    if (count < kRows) return narrow_group<Op, kRows - 1>(r, row, count, panel, lines);
   }
   if constexpr (Op::kMaxPanels == 2) {
-    if (r.panels == 2) return narrow_rows<Op, kRows, 2>(r, row);
-    return narrow_rows<Op, kRows, 1>(r, row);
+    if (r.panels == 2) return narrow_rows<Op, kRows, 2>(r, row, panel, lines);
   }
-  narrow_rows<Op, kRows, 1>(r, row);
+  narrow_rows<Op, kRows, 1>(r, row, panel, lines);
 }
 
 /// Groups of nearly the same height.
@@ -66,15 +66,9 @@ template <typename Op>
 void narrow_run(const NarrowRun& r) {
   const int64_t groups = (r.rows + Op::kRows - 1) / Op::kRows, height = r.rows / groups, taller = r.rows % groups;
   for (int panel = 0; panel < r.panels; panel += Op::kMaxPanels) {
-    NarrowRun part = r;
-    part.panels = Op::kMaxPanels == 2 ? r.panels : 1;
-    part.b = r.b + panel * r.panel_bytes;
-    part.start = static_cast<const int32_t*>(r.start) + panel * kNarrowColumns;
-    part.out = static_cast<int32_t*>(r.out) + panel * kNarrowColumns;
     for (int64_t row = 0, group = 0; row < r.rows; ++group) {
       const int64_t count = height + (group < taller ? 1 : 0);
-      narrow_group<Op, Op::kRows>(part, row, count);
-      part.next_lines = 0;
+      narrow_group<Op, Op::kRows>(r, row, count, panel, group == 0 ? r.next_lines : 0);
       row += count;
     }
   }
@@ -115,6 +109,7 @@ template <typename Op>
 constexpr NarrowKernels kernels_of(bool wide) {
   NarrowKernels k;
   k.rows = Op::kRows * Op::kGroups;
+  k.height = Op::kRows;
   k.wide = wide;
   k.run = narrow_run<Op>;
   k.float_to_bf16 = float_to_bf16;

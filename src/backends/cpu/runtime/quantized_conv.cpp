@@ -3,6 +3,7 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <type_traits>
@@ -193,6 +194,30 @@ void interleave_three(const uint8_t* planes, int64_t step, int64_t width, uint8_
   }
 }
 
+/// Three planes of `width` bytes as pixels of three.
+void pack_three(const uint8_t* planes, int64_t step, int64_t width, uint8_t* to) {
+  // Byte j of the 48 that sixteen pixels make is byte j / 3 of plane j % 3.
+  alignas(16) static constexpr auto kPlaces = [] {
+    std::array<std::array<uint8_t, 16>, 9> places{};
+    for (size_t j = 0; j < 48; ++j) {
+      for (size_t plane = 0; plane < 3; ++plane) places[j / 16 * 3 + plane][j % 16] = static_cast<uint8_t>(j % 3 == plane ? j / 3 : 128);  // 128: a zero
+    }
+    return places;
+  }();
+  int64_t i = 0;
+  for (; i + 16 <= width; i += 16) {
+    const auto load = [&](int64_t plane) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(planes + plane * step + i)); };
+    const __m128i from[3] = {load(0), load(1), load(2)};
+    for (size_t part = 0; part < 3; ++part) {
+      const auto moved = [&](size_t plane) { return _mm_shuffle_epi8(from[plane], _mm_load_si128(reinterpret_cast<const __m128i*>(kPlaces[part * 3 + plane].data()))); };
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 3 * i) + part, _mm_or_si128(_mm_or_si128(moved(0), moved(1)), moved(2)));
+    }
+  }
+  for (; i < width; ++i) {
+    for (int64_t c = 0; c < 3; ++c) to[3 * i + c] = planes[c * step + i];
+  }
+}
+
 /// Copies image n of x to `to` as pixels of `pixel` bytes with the zero point around it.
 void pad_image(ThreadPool& pool, const Tensor& x, int64_t n, const int64_t* padding, int64_t pixel, uint8_t outside, uint8_t* to) {
   const int64_t channels = x.size(1), height = x.size(2), width = x.size(3);
@@ -216,8 +241,8 @@ void pad_image(ThreadPool& pool, const Tensor& x, int64_t n, const int64_t* padd
         std::memcpy(row, source, static_cast<size_t>(width * channels));
         continue;
       }
-      if (pixel == 4 && channels == 3 && x.stride(3) == 1) {
-        interleave_three(source, x.stride(1), width, outside, row);
+      if (channels == 3 && x.stride(3) == 1) {
+        pixel == 4 ? interleave_three(source, x.stride(1), width, outside, row) : pack_three(source, x.stride(1), width, row);
         continue;
       }
       if (pixel != channels) std::memset(row, outside, static_cast<size_t>(width * pixel));
