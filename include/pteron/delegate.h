@@ -50,6 +50,8 @@ struct DelegateLoad {
   /// Work may still run on the device when Delegate::execute() returns: all that uses the method's tensors there is this backend and its allocator. Else it
   /// must be over by then.
   bool may_queue = false;
+  /// What DelegateBackend::device_allocator() of this backend made for the session (DeviceAllocator::make_session); null if it makes none.
+  DeviceAllocator* session = nullptr;
 };
 
 /// What a delegate holds beside its payload, named data and arguments.

@@ -182,6 +182,14 @@ class Method {
   /// Errors: kInvalidInput (index, not a tensor, or fewer bytes than the output may ever need: ValueInfo::bound_bytes).
   Status set_output_data_ptr(size_t index, void* data, size_t size_bytes);
 
+  /// Puts what this method's session computes on a device on a stream of the caller's from the next call on; null: on the session's own again. CUDA: a CUstream
+  /// (cudaStream_t) of the device's primary context, which must be alive in calls. Then execute() does not wait for results that stay on the device, which are
+  /// in order with the stream; results of the host are there when it returns. What was computed on the stream before must be over, or in order with the new one.
+  /// A stream that the caller captures (cuStreamBeginCapture) records the call instead of running it, with the addresses that are set: all inputs and outputs
+  /// must lie on the device, and the method must have run once with these sizes. Errors of such a call leave the capture as it was.
+  /// Errors: kInvalidInput (no backend of the program computes there), kUnsupported (a backend that takes no streams), kUnavailable.
+  Status set_stream(Device device, void* stream);
+
   /// Runs the method. After an error, outputs are undefined and state may be half updated.
   /// Errors: kInvalidInput (an input not set, sizes that do not fit each other, data a kernel refuses), kInternal, kUnavailable, kOutOfMemory.
   ///         Messages name method, instruction and operator.

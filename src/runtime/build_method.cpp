@@ -101,7 +101,7 @@ class MethodBuilder {
       }
       if (device.type != DeviceType::kCpu) {
         PTERON_ASSIGN(DeviceBlock block, device_block(str_cat("arena ", id, " (planned memory)"), device, bytes, arena_alignment(meta, id)));
-        made_->arenas.push_back({block.span(), state_.allocator(device.type), device.index});
+        made_->arenas.push_back({block.span(), made_->allocator(device.type), device.index});
         made_->device_memory.push_back(std::move(block));
         continue;
       }
@@ -114,7 +114,7 @@ class MethodBuilder {
   /// Memory of a device, zeroed.
   Result<DeviceBlock> device_block(const std::string& what, Device device, uint64_t bytes, size_t alignment) const {
     PTERON_TRY(check_device(what, device));
-    auto made = DeviceBlock::create_zeroed(*state_.allocator(device.type), device.index, bytes, alignment);
+    auto made = DeviceBlock::create_zeroed(*made_->allocator(device.type), device.index, bytes, alignment);
     if (!made.ok()) return std::move(made).status().with_context(str_cat(what, " on ", device_text(device)));
     return made;
   }
@@ -143,7 +143,7 @@ class MethodBuilder {
   }
 
   Status join_device_arena(const std::string& name, uint64_t bytes, size_t alignment, Device device) {
-    DeviceAllocator* const allocator = state_.allocator(device.type);
+    DeviceAllocator* const allocator = made_->allocator(device.type);
     const auto found = made_->shared->on_devices.find(name);
     if (found != made_->shared->on_devices.end() || made_->shared->buffers.contains(name)) {
       const bool fits = found != made_->shared->on_devices.end() && found->second.size() == bytes && (bytes == 0 || found->second.index() == device.index);
@@ -441,7 +441,7 @@ class MethodBuilder {
         slot.lent = !slot.planned && state_.options.outer_data != nullptr && is_mutated(i);
         slot.written = !slot.planned && !slot.lent && role.written;
         const Device device = slot.value->tensor.view.device;
-        slot.copy.allocator = state_.allocator(device.type);
+        slot.copy.allocator = made_->allocator(device.type);
         if (slot.written && device.type != DeviceType::kCpu) {
           return Status(Code::kUnsupported, str_cat("input ", i, ", a tensor on ", device_text(device), ", is written by an instruction: only planned ones may be"));
         }
@@ -585,7 +585,7 @@ class MethodBuilder {
     if (both && !(to.view.device == from.view.device)) return refuse(str_cat("a copy from ", device_text(from.view.device), " to ", device_text(to.view.device)));
     made.kind = Instruction::Kind::kDeviceCopy;
     made.copy = &made_->copies.emplace_back();
-    made.copy->allocator = state_.allocator(device.type);
+    made.copy->allocator = made_->allocator(device.type);
     return ok_status();
   }
 
@@ -663,7 +663,9 @@ class MethodBuilder {
         const wire::pte::CompileSpec& spec = *delegate.compile_specs()->Get(s);
         settings.push_back({text_of(spec.key()), std::as_bytes(items_of(spec.value()))});
       }
-      const DelegateLoad request{state_.view.delegate_payload(delegate), settings, made_->info.name, state_.data, *state_.pool, state_.options.log, is_alone(**found)};
+      DeviceAllocator* const memory = (*found)->device_allocator();
+      DelegateLoad request{state_.view.delegate_payload(delegate), settings, made_->info.name, state_.data, *state_.pool, state_.options.log, is_alone(**found)};
+      if (memory != nullptr && &made_->shared->session_of(*memory) != memory) request.session = &made_->shared->session_of(*memory);
       Result<std::unique_ptr<Delegate>> loaded = (*found)->load(request);
       if (!loaded.ok()) return std::move(loaded).status().with_context(str_cat("delegate ", i, " (", id, ")"));
       made_->delegates.back() = std::move(loaded).value();

@@ -121,11 +121,19 @@ Status check_index(const runtime::MethodState& state, size_t index, size_t count
 
 bool same_device(Device a, Device b) { return a.type == b.type && (a.index == b.index || a.index < 0 || b.index < 0); }
 
+/// Errors: kInvalidInput if an address is known to be of another memory than that of `device`.
+Status check_owner(DeviceAllocator& allocator, Device device, const void* data) {
+  const std::optional<Device> owner = allocator.owner_of(device.index, data);
+  if (!owner.has_value() || same_device(*owner, device)) return ok_status();
+  return Status(Code::kInvalidInput, str_cat("expected memory of ", runtime::device_text(device), ", found memory of ", runtime::device_text(*owner)));
+}
+
 /// Sets an input of a device: in place from a tensor of that device if it is not planned, else a copy.
 Status bind_on_device(InputSlot& slot, const TensorView& tensor, Tensor& target, uint64_t bound_bytes) {
   const Device device = target.view.device;
   if (tensor.device.type != DeviceType::kCpu) {
     if (!same_device(tensor.device, device)) return Status(Code::kInvalidInput, str_cat("expected memory of ", runtime::device_text(device), ", found ", runtime::device_text(tensor.device)));
+    PTERON_TRY(check_owner(*slot.copy.allocator, device, tensor.data));
     if (!same_strides(tensor, target.view)) return Status(Code::kInvalidInput, "a tensor of a device must be dense, in the program's memory format");
     if (slot.planned) return slot.copy.allocator->copy_on_device(device.index, target.view.data, tensor.data, tensor.size_bytes());
     target.view.data = tensor.data;
@@ -314,7 +322,7 @@ void restore_values(runtime::MethodState& state) {
 /// Memory of its own for an output of a device.
 Status place_on_device(runtime::MethodState& state, OutputSlot& slot, Tensor& tensor) {
   if (slot.on_device.size() < slot.bound_bytes) {
-    DeviceAllocator& allocator = *state.program->state().allocator(tensor.view.device.type);
+    DeviceAllocator& allocator = *state.allocator(tensor.view.device.type);
     auto made = runtime::DeviceBlock::create_zeroed(allocator, tensor.view.device.index, slot.bound_bytes, kBoundAlignment);
     const auto index = static_cast<size_t>(&slot - state.outputs.data());
     if (!made.ok()) return std::move(made).status().with_context(str_cat("method ", state.info.name, ": output ", index, " (", state.info.outputs[index].name, ")"));
@@ -367,7 +375,7 @@ Status deliver_outputs(runtime::MethodState& state) {
       copy_strided(tensor.view, slot.delivered);
       continue;
     }
-    DeviceAllocator& allocator = *state.program->state().allocator(tensor.view.device.type);
+    DeviceAllocator& allocator = *state.allocator(tensor.view.device.type);
     PTERON_TRY(allocator.copy_on_device(tensor.view.device.index, slot.delivered.data, tensor.view.data, tensor.view.size_bytes()));
   }
   return ok_status();
@@ -422,8 +430,22 @@ Status Method::set_output_data_ptr(size_t index, void* data, size_t size_bytes) 
     return Status(Code::kInvalidInput, str_cat("method ", state_->info.name, ": output ", index, " (", info.name, ", ", info.type_text(), ") may need ",
                                                slot.bound_bytes, " bytes, the buffer has ", size_bytes));
   }
+  if (data != nullptr && info.device.type != DeviceType::kCpu) {
+    Status owned = check_owner(*state_->allocator(info.device.type), info.device, data);
+    if (!owned.ok()) return std::move(owned).with_context(str_cat("method ", state_->info.name, ": output ", index, " (", info.name, ")"));
+  }
   slot.caller_data = data;
   slot.is_delivered = false;
+  return ok_status();
+}
+
+Status Method::set_stream(Device device, void* stream) {
+  DeviceAllocator* const allocator = state_->allocator(device.type);
+  if (device.type == DeviceType::kCpu || allocator == nullptr) {
+    return Status(Code::kInvalidInput, str_cat("method ", state_->info.name, ": a stream of ", runtime::device_text(device), ", and no backend of the program computes there"));
+  }
+  Status status = allocator->set_stream(device.index, stream);
+  if (!status.ok()) return std::move(status).with_context(str_cat("method ", state_->info.name, ": a stream of ", runtime::device_text(device)));
   return ok_status();
 }
 
@@ -474,7 +496,7 @@ Status Method::copy_to_host(const TensorView& from, void* to, size_t room_bytes)
     std::memcpy(to, from.data, bytes);
     return ok_status();
   }
-  DeviceAllocator* const allocator = state_->program->state().allocator(from.device.type);
+  DeviceAllocator* const allocator = state_->allocator(from.device.type);
   if (allocator == nullptr) return Status(Code::kInvalidInput, str_cat("method ", state_->info.name, ": a copy of a tensor of ", runtime::device_text(from.device), ", which the program has not"));
   return allocator->copy_to_host(from.device.index, to, from.data, bytes);
 }

@@ -67,6 +67,17 @@ DeviceAllocator* ProgramState::allocator(DeviceType type) const {
   return nullptr;
 }
 
+DeviceAllocator& SharedArenas::session_of(DeviceAllocator& allocator) {
+  const auto [found, is_new] = sessions.try_emplace(&allocator);
+  if (is_new) found->second = allocator.make_session();
+  return found->second == nullptr ? allocator : *found->second;
+}
+
+DeviceAllocator* MethodState::allocator(DeviceType type) const {
+  DeviceAllocator* const found = program->state().allocator(type);
+  return found == nullptr ? nullptr : &shared->session_of(*found);
+}
+
 namespace {
 
 /// A program without facts of ours runs by the rules of the public format.

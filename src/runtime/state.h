@@ -120,13 +120,18 @@ class CallObserver {
 
 /// Memory that methods of one session share, by the name that pteron.meta gives the arena.
 struct SharedArenas {
+  std::map<DeviceAllocator*, std::unique_ptr<DeviceAllocator>> sessions;  ///< of this session, by those of the program; goes last
   std::map<std::string, Buffer, std::less<>> buffers;
   std::map<std::string, DeviceBlock, std::less<>> on_devices;
+
+  /// The session's own form of an allocator, or the allocator itself.
+  DeviceAllocator& session_of(DeviceAllocator& allocator);
 };
 
 /// A loaded method.
 struct MethodState {
   std::shared_ptr<Program> program;   ///< keeps the mapping and the pool alive
+  std::shared_ptr<SharedArenas> shared;      ///< kept alive by every method of the session; goes after all memory
   MethodInfo info;
   std::vector<Value> values;
   std::vector<Value*> pointers;       ///< all argument lists and list items, one after another
@@ -138,7 +143,6 @@ struct MethodState {
   std::vector<DeviceBlock> device_memory;    ///< as `memory`
   std::deque<DeviceCopy> copies;             ///< of the copy instructions
   Status reset_status;                       ///< of the last reset(): a device that failed
-  std::shared_ptr<SharedArenas> shared;      ///< kept alive by every method of the session
   std::vector<Instruction> code;
   std::vector<int32_t> operator_of;   ///< per instruction: index in info.operators or info.delegates, -1
   std::vector<std::unique_ptr<Delegate>> delegates;
@@ -157,6 +161,9 @@ struct MethodState {
   bool inputs_changed = true;         ///< sizes must be checked against each other before the next call
   bool executed = false;
   CallObserver* observer = nullptr;   ///< may be null; outlives the calls
+
+  /// Memory of devices of that type, in the order of this session; null: nobody has any.
+  DeviceAllocator* allocator(DeviceType type) const;
 };
 
 /// Reads and verifies a program. `label` names it in messages; options.kernels must be set. `path`: where its data files may lie beside it.

@@ -21,7 +21,7 @@ struct PlanBuilder {
   format::ProgramSpec program;
   format::PlanSpec plan;
 
-  int32_t value(format::ValueSpec spec) {
+  [[gnu::noinline]] int32_t value(format::ValueSpec spec) {
     plan.values.push_back(std::move(spec));
     return static_cast<int32_t>(plan.values.size()) - 1;
   }

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -23,7 +24,7 @@ namespace {
 using Work = std::function<bool()>;  // false: the device failed
 
 // Numbers of CUresult.
-constexpr int kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kNoContext = 201, kInvalidImage = 200, kNotFound = 500, kIllegalAddress = 700, kCaptureForbidden = 900, kCaptureInvalid = 901;
+constexpr int kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kNoContext = 201, kInvalidImage = 200, kNotFound = 500, kNotReady = 600, kIllegalAddress = 700, kCaptureForbidden = 900, kCaptureInvalid = 901;
 
 struct Graph {
   std::vector<Work> work;
@@ -34,9 +35,13 @@ struct GraphExec {
 struct Stream {
   std::unique_ptr<Graph> capture;
   bool spoiled = false;
+  int number = 0;              // of all streams that were ever made, from 1
+  std::deque<Work> waiting;    // deferred work
 };
 struct Event {
   std::chrono::steady_clock::time_point when;
+  Stream* stream = nullptr;    // where it was put last
+  int waiting = 0;             // times that it stands in deferred work
 };
 struct Module {
   Kernels* kernels = nullptr;
@@ -61,7 +66,31 @@ struct Device {
   int contexts = 0;
   int fault = kSuccess;    // of all further calls
   uint64_t copied[3] = {0, 0, 0};
+  bool deferred = false;   // work runs when somebody waits for it
+  bool logs = false;
+  std::string log;
+  int stream_count = 0;
 } device;
+
+void note(const char* what, const Stream* stream) {
+  if (device.logs) device.log += what + std::string(" ") + std::to_string(stream == nullptr ? 0 : stream->number) + "\n";
+}
+
+void run_now(const Work& work) {
+  if (!work()) device.fault = kIllegalAddress;
+}
+
+void run_waiting(Stream* stream) {
+  while (!stream->waiting.empty()) {
+    const Work work = std::move(stream->waiting.front());
+    stream->waiting.pop_front();
+    run_now(work);
+  }
+}
+
+void run_all() {
+  for (Stream* stream : device.streams) run_waiting(stream);
+}
 
 thread_local std::vector<void*> context_stack;
 thread_local Stream* capturing = nullptr;
@@ -105,7 +134,11 @@ int put(Stream* stream, Work work) {
     stream->capture->work.push_back(std::move(work));
     return kSuccess;
   }
-  if (!work()) device.fault = kIllegalAddress;
+  if (device.deferred) {
+    stream->waiting.push_back(std::move(work));
+  } else {
+    run_now(work);
+  }
   return kSuccess;  // as on a device: the fault shows in a later call
 }
 
@@ -132,11 +165,38 @@ int deallocate(std::map<uintptr_t, size_t>& blocks, uintptr_t address) {
   return kSuccess;
 }
 
+bool contains_pinned(const void* host) { return contains(device.pinned, reinterpret_cast<uintptr_t>(host), 1); }
+
 int copy(int kind, void* to, const void* from, size_t bytes, Stream* stream) {
   device.copied[kind] += stream->capture == nullptr ? bytes : 0;
+  // Memory of the host that is not page-locked is read, or was written, when the call returns.
+  if (device.deferred && stream->capture == nullptr && kind == 0 && !contains_pinned(from)) {
+    return put(stream, [to, held = std::vector<char>(static_cast<const char*>(from), static_cast<const char*>(from) + bytes)] {
+      std::memcpy(to, held.data(), held.size());
+      return true;
+    });
+  }
+  if (device.deferred && stream->capture == nullptr && kind == 1 && !contains_pinned(to)) run_waiting(stream);
+  const bool at_once = device.deferred && stream->capture == nullptr && kind == 1 && !contains_pinned(to);
+  if (at_once) {
+    std::memmove(to, from, bytes);
+    return kSuccess;
+  }
   return put(stream, [kind, to, from, bytes, recorded = stream->capture != nullptr] {
     if (recorded) device.copied[kind] += bytes;
     std::memmove(to, from, bytes);
+    return true;
+  });
+}
+
+int put_event(Event* event, Stream* stream) {
+  event->stream = stream;
+  ++event->waiting;
+  const bool recorded = device.streams.contains(stream) && stream->capture != nullptr;
+  if (recorded) --event->waiting;
+  return put(stream, [event, recorded] {
+    event->when = std::chrono::steady_clock::now();
+    if (!recorded) --event->waiting;
     return true;
   });
 }
@@ -177,6 +237,19 @@ int pteron_emulator_live() {
 uint64_t pteron_emulator_copied(int kind) {
   const std::lock_guard<std::recursive_mutex> guard(device.mutex);
   return kind >= 0 && kind < 3 ? device.copied[kind] : 0;
+}
+void pteron_emulator_defer(int on) {
+  const std::lock_guard<std::recursive_mutex> guard(device.mutex);
+  run_all();
+  device.deferred = on != 0;
+}
+const char* pteron_emulator_log(int on) {
+  static std::string taken;
+  const std::lock_guard<std::recursive_mutex> guard(device.mutex);
+  taken = std::move(device.log);
+  device.log.clear();
+  device.logs = on != 0;
+  return taken.c_str();
 }
 /// The engine's sign that the driver takes sources.
 int pteron_emulated_device() { return 1; }
@@ -257,6 +330,7 @@ int cuMemAlloc_v2(uint64_t* address, size_t bytes) {
 int cuMemFree_v2(uint64_t address) {
   const std::lock_guard<std::recursive_mutex> guard(device.mutex);
   if (context_stack.empty()) return kNoContext;
+  run_all();  // as the driver, which waits
   return deallocate(device.memory, address);
 }
 int cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
@@ -269,6 +343,7 @@ int cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
 int cuMemFreeHost(void* memory) {
   const std::lock_guard<std::recursive_mutex> guard(device.mutex);
   if (context_stack.empty()) return kNoContext;
+  run_all();
   return deallocate(device.pinned, reinterpret_cast<uintptr_t>(memory));
 }
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t bytes, void* stream) {
@@ -300,6 +375,7 @@ int cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, void* stream
 int cuStreamCreate(void** stream, unsigned) {
   ENTER("cuStreamCreate");
   auto* made = new Stream;
+  made->number = ++device.stream_count;
   device.streams.insert(made);
   *stream = made;
   return kSuccess;
@@ -307,15 +383,43 @@ int cuStreamCreate(void** stream, unsigned) {
 int cuStreamDestroy_v2(void* stream) {
   const std::lock_guard<std::recursive_mutex> guard(device.mutex);
   auto* s = static_cast<Stream*>(stream);
-  if (device.streams.erase(s) == 0) return kInvalidValue;
+  if (!device.streams.contains(s)) return kInvalidValue;
+  run_waiting(s);
+  device.streams.erase(s);
   if (capturing == s) capturing = nullptr;
   delete s;
   return kSuccess;
 }
 int cuStreamSynchronize(void* stream) {
   ENTER("cuStreamSynchronize");
-  if (!device.streams.contains(static_cast<Stream*>(stream))) return kInvalidValue;
-  return forbid_capture();
+  auto* s = static_cast<Stream*>(stream);
+  if (!device.streams.contains(s)) return kInvalidValue;
+  note("wait", s);
+  if (s->capture != nullptr) s->spoiled = true;
+  if (const int early = forbid_capture(); early != kSuccess) return early;
+  run_waiting(s);
+  return device.fault;
+}
+int cuStreamIsCapturing(void* stream, int* status) {
+  ENTER("cuStreamIsCapturing");
+  auto* s = static_cast<Stream*>(stream);
+  if (!device.streams.contains(s)) return kInvalidValue;
+  *status = s->capture != nullptr ? 1 : 0;
+  return kSuccess;
+}
+int cuCtxSynchronize() {
+  ENTER("cuCtxSynchronize");
+  if (const int early = forbid_capture(); early != kSuccess) return early;
+  run_all();
+  return device.fault;
+}
+int cuPointerGetAttribute(void* value, int attribute, uint64_t address) {
+  ENTER("cuPointerGetAttribute");
+  const bool on_device = contains(device.memory, address, 1);
+  if (!on_device && !contains(device.pinned, address, 1)) return kInvalidValue;
+  if (attribute == 2) *static_cast<unsigned*>(value) = on_device ? 2 : 1;
+  if (attribute == 9) *static_cast<int*>(value) = 0;
+  return kSuccess;
 }
 int cuStreamBeginCapture_v2(void* stream, int) {
   ENTER("cuStreamBeginCapture_v2");
@@ -361,6 +465,7 @@ int cuGraphExecDestroy(void* exec) {
 int cuGraphLaunch(void* exec, void* stream) {
   ENTER("cuGraphLaunch");
   if (!device.others.contains(exec)) return kInvalidValue;
+  note("replay", static_cast<Stream*>(stream));
   for (const Work& work : static_cast<GraphExec*>(exec)->work) {
     if (const int result = put(static_cast<Stream*>(stream), work); result != kSuccess) return result;
   }
@@ -402,6 +507,7 @@ int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsign
   if (gx == 0 || gy == 0 || gz == 0 || parameters != nullptr || extra == nullptr) return kInvalidValue;
   const auto* first = static_cast<const uint64_t*>(extra[1]);
   const size_t count = *static_cast<const size_t*>(extra[3]) / 8;
+  note("launch", static_cast<Stream*>(stream));
   return put(static_cast<Stream*>(stream), [=, params = std::vector<uint64_t>(first, first + count)] {
     return run_kernel(f->module->kernels, f->code, {gx, gy, gz}, {bx, by, bz}, shared, params.data(), params.size());
   });
@@ -421,21 +527,22 @@ int cuEventDestroy_v2(void* event) {
 }
 int cuEventRecord(void* event, void* stream) {
   ENTER("cuEventRecord");
-  return put(static_cast<Stream*>(stream), [event] {
-    static_cast<Event*>(event)->when = std::chrono::steady_clock::now();
-    return true;
-  });
+  return put_event(static_cast<Event*>(event), static_cast<Stream*>(stream));
 }
 int cuEventRecordWithFlags(void* event, void* stream, unsigned) {
   ENTER("cuEventRecordWithFlags");
-  return put(static_cast<Stream*>(stream), [event] {
-    static_cast<Event*>(event)->when = std::chrono::steady_clock::now();
-    return true;
-  });
+  return put_event(static_cast<Event*>(event), static_cast<Stream*>(stream));
 }
-int cuEventSynchronize(void*) {
+int cuEventQuery(void* event) {
+  ENTER("cuEventQuery");
+  return static_cast<Event*>(event)->waiting == 0 ? kSuccess : kNotReady;
+}
+int cuEventSynchronize(void* event) {
   ENTER("cuEventSynchronize");
-  return forbid_capture();
+  if (const int early = forbid_capture(); early != kSuccess) return early;
+  auto* e = static_cast<Event*>(event);
+  if (e->stream != nullptr && e->waiting > 0) run_waiting(e->stream);
+  return kSuccess;
 }
 int cuEventElapsedTime(float* milliseconds, void* begin, void* end) {
   ENTER("cuEventElapsedTime");

@@ -31,6 +31,12 @@ void pteron_emulator_fail(const char* symbol, int nth, int result, int sticky);
 int pteron_emulator_calls(const char* symbol);
 /// What was made and not given back: memory, page-locked memory, streams, events, modules, graphs, contexts.
 int pteron_emulator_live();
+/// From now on work runs when it is put on a stream (0), or only when somebody waits for it (1): what reads results too early, or writes memory that is still
+/// to be read, shows.
+void pteron_emulator_defer(int on);
+/// What was put on streams since the last call that asked for it, a line each: "launch 2", "replay 2", "wait 2", with the number of the stream. on: whether it is
+/// noted from now on.
+const char* pteron_emulator_log(int on);
 /// Bytes that were copied to and from the device so far, and on it.
 uint64_t pteron_emulator_copied(int kind);
 }

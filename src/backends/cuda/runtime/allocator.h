@@ -11,7 +11,7 @@
 
 namespace pteron::cuda {
 
-/// Copies go on the device's one stream, so they are in order with the delegates' work. Threads: as DeviceAllocator.
+/// Copies are over when they return; those of sessions are in order with their delegates' work (queue.h). Threads: as DeviceAllocator.
 class Allocator final : public DeviceAllocator {
  public:
   /// Opens a device by its number, or gives the open one. Errors: kUnavailable, kOutOfMemory.
@@ -25,8 +25,12 @@ class Allocator final : public DeviceAllocator {
   Status copy_to_host(int8_t index, void* to, const void* from, size_t bytes) override;
   Status copy_on_device(int8_t index, void* to, const void* from, size_t bytes) override;
   Status fill_zero(int8_t index, void* data, size_t bytes) override;
+  std::unique_ptr<DeviceAllocator> make_session() override;
+  std::optional<pteron::Device> owner_of(int8_t index, const void* data) override;
 
  private:
+  template <typename Work>
+  Status on_stream(int8_t index, size_t bytes, const Work& work) const;
   /// -1, the current device, is the first.
   Result<std::shared_ptr<Device>> device(int8_t index) const { return open_(index < 0 ? 0 : index); }
 

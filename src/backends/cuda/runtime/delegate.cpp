@@ -3,8 +3,10 @@
 #include "backends/cuda/runtime/delegate.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
+#include <set>
 
 #include "backends/cuda/payload.h"
 #include "backends/cuda/runtime/copies.h"
@@ -58,6 +60,8 @@ struct Place {
   size_t input = 0;           ///< kInput
 };
 
+constexpr std::string_view kNotRunBefore = "the program has not run with these sizes before: call it once before the capture";
+
 /// What the marks behind phases are called.
 constexpr std::string_view kBegin = "begin", kToDevice = "to device", kKernels = "kernels", kToHost = "to host";
 
@@ -81,12 +85,12 @@ class MarkingObserver final : public runtime::CallObserver {
 
 class CudaDelegate final : public Delegate {
  public:
-  CudaDelegate(std::shared_ptr<Device> device, ThreadPool& pool, LogSink* log, bool may_queue)
-      : device_(std::move(device)), session_(device_, pool), memory_(device_), recorder_(device_), log_(log), may_queue_(may_queue) {}
+  CudaDelegate(std::shared_ptr<Queue> queue, ThreadPool& pool, LogSink* log, bool may_queue)
+      : queue_(std::move(queue)), device_(queue_->device()), session_(queue_, pool), memory_(device_, pool), recorder_(device_), log_(log), may_queue_(may_queue) {}
 
   ~CudaDelegate() override {
     const ContextScope scope(*device_);
-    static_cast<void>(device_->wait().ok());  // memory that kernels still use must not go
+    queue_->finish();  // memory that kernels still use must not go
     calls_.clear();
     timed_.reset();
     marks_.reset();
@@ -147,12 +151,14 @@ class CudaDelegate final : public Delegate {
     Status status = run(args);
     if (status.ok()) return status;
     // What is on the stream reads and writes memory of the call: it must be over before the error is seen.
-    static_cast<void>(device_->wait().ok());
+    if (!session_.capturing()) static_cast<void>(queue_->wait().ok());
     return status;
   }
 
  private:
   Status run(std::span<Value* const> args) {
+    PTERON_ASSIGN(const bool caller_records, queue_->is_captured());
+    session_.note_capture(caller_records);
     key_.clear();
     for (size_t i = 0; i < inputs_.size(); ++i) PTERON_TRY(take_input(i, *args[i]));
     for (size_t i = 0; i < outputs_.size(); ++i) PTERON_TRY(take_output(i, args[inputs_.size() + i]));
@@ -225,7 +231,7 @@ class CudaDelegate final : public Delegate {
     }
     note_copy(input_name(i));
     place.kind = Place::Kind::kCopied;
-    PTERON_ASSIGN(place.address, staging_[i].on_device(*device_, place.bytes, bound_of_input(i)));
+    PTERON_ASSIGN(place.address, staged_on_device(i, place.bytes, bound_of_input(i)));
     key_.push_back(address_of(tensor.view.data));  // a recorded call copies from there
     key_.insert(key_.end(), tensor.strides().begin(), tensor.strides().end());
     return ok_status();
@@ -235,6 +241,7 @@ class CudaDelegate final : public Delegate {
   Status place_host_input(size_t i, const Tensor& tensor, const Tensor& target) {
     Place& place = inputs_[i];
     place.kind = Place::Kind::kStaged;
+    if (session_.capturing()) return refuse_capture("it lies on the host: expected memory of the device (compile --device-inputs)");
     PTERON_ASSIGN(place.address, staging_[i].on_device(*device_, place.bytes, bound_of_input(i)));
     PTERON_ASSIGN(place.host, staging_[i].on_host(*device_, place.bytes, bound_of_input(i)));
     TensorView to = target.view;
@@ -248,6 +255,14 @@ class CudaDelegate final : public Delegate {
       for (std::byte& b : std::span(place.host, place.bytes)) b = std::byte{b != std::byte{0}};
     }
     return ok_status();
+  }
+
+  static Status refuse_capture(std::string_view why) { return Status(Code::kInvalidInput, str_cat("the caller's stream is being captured, and ", why)); }
+
+  /// Memory that stands in for argument i. Errors: kInvalidInput (it would have to grow while the caller captures).
+  Result<Address> staged_on_device(size_t i, uint64_t bytes, uint64_t bound) {
+    if (session_.capturing() && staging_[i].device_bytes() < bytes) return refuse_capture(kNotRunBefore);
+    return staging_[i].on_device(*device_, bytes, bound);
   }
 
   uint64_t bound_of_input(size_t i) const { return state_->info.inputs[i].bound_bytes(); }
@@ -287,8 +302,9 @@ class CudaDelegate final : public Delegate {
     Place& place = outputs_[i];
     const uint64_t bound = state_->outputs[i].bound_bytes;
     place.kind = Place::Kind::kStaged;
+    if (session_.capturing()) return refuse_capture("it lies on the host: expected memory of the device (compile --device-outputs)");
     if (!state_->outputs[i].direct) return ok_status();  // read from where the payload has it
-    PTERON_ASSIGN(place.address, staging_[inputs_.size() + i].on_device(*device_, bound, bound));
+    PTERON_ASSIGN(place.address, staged_on_device(inputs_.size() + i, bound, bound));
     return ok_status();
   }
 
@@ -305,7 +321,7 @@ class CudaDelegate final : public Delegate {
     place.kind = Place::Kind::kCopied;
     key_.push_back(address_of(out.view.data));
     if (!slot.direct) return ok_status();
-    PTERON_ASSIGN(place.address, staging_[inputs_.size() + i].on_device(*device_, slot.bound_bytes, slot.bound_bytes));
+    PTERON_ASSIGN(place.address, staged_on_device(inputs_.size() + i, slot.bound_bytes, slot.bound_bytes));
     return ok_status();
   }
 
@@ -321,15 +337,17 @@ class CudaDelegate final : public Delegate {
   }
 
   Status run_or_replay() {
+    if (session_.capturing()) return put_on_callers_graph();
     if (timing_ != Timing::kOff && session_.graphs_allowed()) return run_timed();
     KnownCall* known = calls_.find(key_);
     if (known != nullptr && known->recorded != nullptr) {
-      PTERON_TRY(known->recorded->replay());
+      PTERON_TRY(known->recorded->replay(queue_->stream()));
       results_ = known->results;
       return ok_status();
     }
     if (known == nullptr || !session_.graphs_allowed()) {
       PTERON_TRY(put_on_stream());
+      note_run();
       forget_moved();
       if (known == nullptr && session_.graphs_allowed()) calls_.add(key_);
       return ok_status();
@@ -341,7 +359,36 @@ class CudaDelegate final : public Delegate {
       if (log_ != nullptr) log_->log(LogLevel::kWarning, str_cat("calls are not recorded as CUDA graphs: ", recorded.message()));
       return put_on_stream();
     }
-    return known->recorded->replay();
+    return known->recorded->replay(queue_->stream());
+  }
+
+  /// The caller records what is put on its stream: this call becomes a part of its graph.
+  Status put_on_callers_graph() {
+    if (!session_.graphs_allowed()) return refuse_capture("this program has an operator that waits for the device in every call");
+    if (timing_ != Timing::kOff) return refuse_capture("calls of this program are being timed");
+    // The first call with new sizes measures library calls and makes memory, which a capture does not allow.
+    if (!sizes_run_.contains(sizes_key())) return refuse_capture(kNotRunBefore);
+    return put_on_stream();
+  }
+
+  /// Sizes and numbers of the call's inputs.
+  CallKey sizes_key() const {
+    CallKey key;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const Value& value = *state_->inputs[i].value;
+      if (inputs_[i].tensor != nullptr) {
+        key.insert(key.end(), value.tensor.sizes().begin(), value.tensor.sizes().end());
+      } else {
+        key.push_back(value.tag == Tag::kDouble ? std::bit_cast<uint64_t>(value.floating) : static_cast<uint64_t>(value.integer));
+      }
+    }
+    return key;
+  }
+
+  void note_run() {
+    constexpr size_t kMost = 1024;
+    if (sizes_run_.size() == kMost) sizes_run_.clear();
+    sizes_run_.insert(sizes_key());
   }
 
   /// A recorded call of its own, with marks.
@@ -355,10 +402,10 @@ class CudaDelegate final : public Delegate {
       timed_key_ = key_;
       timed_results_ = std::move(call.results);
     }
-    PTERON_TRY(timed_->replay());
+    PTERON_TRY(timed_->replay(queue_->stream()));
     const std::chrono::duration<double, std::milli> enqueue = std::chrono::steady_clock::now() - begin_;
     results_ = timed_results_;
-    PTERON_TRY(device_->wait());
+    PTERON_TRY(queue_->wait());
     PTERON_ASSIGN(const std::vector<Marks::Step> steps, marks_->steps());
     times_ = {};
     times_.enqueue_ms = enqueue.count();
@@ -484,7 +531,8 @@ class CudaDelegate final : public Delegate {
   /// Sizes of the outputs, and results that the host wants, once they are there.
   Status bring_back() {
     const auto is_staged = [](const Place& place) { return place.kind == Place::Kind::kStaged && place.bytes != 0; };
-    bool wait = std::ranges::any_of(inputs_, [&](const Place& place) { return place.written && is_staged(place); });
+    // The next call writes the memory from which inputs of the host are copied.
+    bool wait = std::ranges::any_of(inputs_, is_staged);
     for (size_t i = 0; i < outputs_.size(); ++i) {
       Place& place = outputs_[i];
       Status status = runtime::resize(*place.tensor, results_[i].sizes());
@@ -492,8 +540,8 @@ class CudaDelegate final : public Delegate {
       place.bytes = place.tensor->view.size_bytes();
       wait = wait || is_staged(place);
     }
-    if (!wait && may_queue_) return ok_status();
-    PTERON_TRY(device_->wait());
+    if (session_.capturing() || (!wait && (may_queue_ || queue_->is_callers()))) return ok_status();
+    PTERON_TRY(queue_->wait());
     for (size_t i = 0; i < outputs_.size(); ++i) {
       if (!is_staged(outputs_[i])) continue;
       Tensor& out = *outputs_[i].tensor;
@@ -517,6 +565,7 @@ class CudaDelegate final : public Delegate {
     }
   }
 
+  std::shared_ptr<Queue> queue_;
   std::shared_ptr<Device> device_;
   Session session_;
   DeviceMemory memory_;
@@ -528,6 +577,7 @@ class CudaDelegate final : public Delegate {
   std::vector<TensorView> results_;
   CallKey key_;
   KnownCalls calls_;
+  std::set<CallKey> sizes_run_;  ///< of calls that were no replays
   Recorder recorder_;
   enum class Timing : uint8_t { kOff, kPhases, kKernels } timing_ = Timing::kOff;
   std::chrono::steady_clock::time_point begin_;  ///< of the last call
@@ -563,7 +613,13 @@ CallTimes times_of(const Delegate& delegate) { return static_cast<const CudaDele
 Result<std::unique_ptr<Delegate>> load_delegate(const DelegateLoad& request, std::shared_ptr<Device> device) {
   ContextScope scope(*device);
   PTERON_TRY(scope.status());
-  auto made = std::make_unique<CudaDelegate>(device, request.pool, request.log, request.may_queue);
+  std::shared_ptr<Queue> queue;
+  if (request.session != nullptr) {
+    PTERON_ASSIGN(queue, static_cast<SessionAllocator*>(request.session)->queue(device->index()));
+  } else {
+    PTERON_ASSIGN(queue, Queue::create(device));
+  }
+  auto made = std::make_unique<CudaDelegate>(std::move(queue), request.pool, request.log, request.may_queue);
   PTERON_TRY(made->load(request, kernel_table()));
   return std::unique_ptr<Delegate>(std::move(made));
 }

@@ -7,24 +7,6 @@
 namespace pteron::cuda::testing {
 namespace {
 
-/// y = 2 x + 1 of up to eight elements.
-LoadedPayload affine() {
-  PlanBuilder b;
-  const int32_t x = b.value(PlanBuilder::tensor({8}, true)), y = b.value(PlanBuilder::tensor({8}, true)), t = b.value(b.planned({8}, true));
-  const int32_t n = size_of(b, x);
-  launch(b, "twice_plus_one", x, t, n, n);
-  launch(b, "reversed", t, y, n, n, 32, 32 * sizeof(float));
-  b.plan.inputs = {x};
-  b.plan.outputs = {y};
-  return with_kernels(b);
-}
-
-Floats affine_of(Floats x) {
-  for (float& v : x) v = 2 * v + 1;
-  std::ranges::reverse(x);
-  return x;
-}
-
 TEST(CudaDelegate, RunsRecordsAndReplays) {
   emulator().fail_nothing();
   LoadedPayload loaded = affine();
@@ -73,21 +55,6 @@ TEST(CudaDelegate, ThreadsOfABlockWaitForEachOther) {
   EXPECT_EQ(out.now(), (Floats{150}));
 }
 
-/// state += x, where the caller has it.
-LoadedPayload adding() {
-  PlanBuilder b;
-  const int32_t state = b.value(PlanBuilder::tensor({8})), x = b.value(PlanBuilder::tensor({8}));
-  const int32_t inputs = b.value(format::TensorListValue{{x}}), values = ints(b, {8}), name = b.value(std::string("add_to")), grid = ints(b, {1, 1, 1});
-  const int32_t threads = b.value(int64_t{32}), shared = b.value(int64_t{0});
-  b.call("pteron_cuda::update", "out", {state, inputs, values, name, grid, threads, shared, state});
-  b.plan.inputs = {state, x};
-  b.plan.outputs = {state};
-  static const std::vector<std::byte> kFacts = facts({"state", "x"}, {"out"}, 0);
-  b.program.blobs = {{format::Payload::borrow(kFacts), 0, 0}};
-  b.program.named_data = {{std::string(format::kMetaKey), 0}};
-  return with_kernels(b);
-}
-
 TEST(CudaDelegate, UpdatesABufferOfTheHost) {
   LoadedPayload loaded = adding();
   EXPECT_OK(loaded.load());
@@ -95,33 +62,6 @@ TEST(CudaDelegate, UpdatesABufferOfTheHost) {
   for (int i = 0; i < 4; ++i) EXPECT_OK(call(loaded, {&state, &x, &state}));
   EXPECT_EQ(state.now(), (Floats{5, 9, 13, 17, 21, 25, 29, 33}));
 }
-
-/// Memory of the stand-in's device, with room in front for addresses that are no multiple of 256.
-class OnDevice {
- public:
-  explicit OnDevice(size_t bytes) {
-    void* context = nullptr;
-    emulator().find<int(void**, int)>("cuDevicePrimaryCtxRetain")(&context, 0);
-    emulator().find<int(void*)>("cuCtxPushCurrent_v2")(context);
-    EXPECT_EQ(emulator().find<int(uint64_t*, size_t)>("cuMemAlloc_v2")(&address_, bytes), 0);
-  }
-  ~OnDevice() {
-    emulator().find<int(uint64_t)>("cuMemFree_v2")(address_);
-    void* context = nullptr;
-    emulator().find<int(void**)>("cuCtxPopCurrent_v2")(&context);
-    emulator().find<int(int)>("cuDevicePrimaryCtxRelease_v2")(0);
-  }
-  /// The argument's tensor lies here from now on, with what it had on the host.
-  void take(Argument& argument, size_t offset) const {
-    auto* const memory = reinterpret_cast<std::byte*>(address_) + offset;
-    std::memcpy(memory, argument.value.tensor.view.data, argument.value.tensor.capacity_bytes);
-    argument.value.tensor.view.data = memory;
-    argument.value.tensor.view.device = {DeviceType::kCuda, 0};
-  }
-
- private:
-  uint64_t address_ = 0;
-};
 
 TEST(CudaDelegate, BindsTensorsOfTheDevice) {
   LoadedPayload loaded = affine();

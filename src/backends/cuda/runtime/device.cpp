@@ -1,12 +1,24 @@
 // Contexts, memory and constants of a device.
 #include "backends/cuda/runtime/device.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "backends/cuda/runtime/upload.h"
 #include "base/str_cat.h"
 #include "format/content_hash.h"
 
 namespace pteron::cuda {
+namespace {
+
+/// Size, and a hash of the bytes at the beginning, in the middle and at the end.
+std::string mark_of(std::span<const std::byte> bytes) {
+  constexpr size_t kPart = 4096;
+  const size_t part = std::min(kPart, bytes.size()), middle = (bytes.size() - part) / 2;
+  return str_cat(bytes.size(), ":", format::hash_hex(bytes.first(part)), format::hash_hex(bytes.subspan(middle, part)), format::hash_hex(bytes.last(part)));
+}
+
+}  // namespace
 
 ContextScope::ContextScope(const Device& device) : driver_(device.driver()) {
   status_ = driver_.check(driver_.context_push(device.context()), "making the device current");
@@ -105,27 +117,36 @@ Result<PinnedBlock> Device::allocate_pinned(size_t bytes) const {
   return PinnedBlock(shared_from_this(), static_cast<std::byte*>(memory), bytes);
 }
 
-Result<std::shared_ptr<const ConstantBlock>> Device::constant(std::span<const std::byte> bytes) {
-  const std::string key = str_cat(format::hash_hex(bytes), ":", bytes.size());
+Result<std::shared_ptr<const ConstantBlock>> Device::constant(std::span<const std::byte> bytes, ThreadPool& pool, Uploader& uploader) {
+  const std::string mark = mark_of(bytes);
   const std::lock_guard<std::mutex> guard(mutex_);
-  if (const auto found = constants_.find(key); found != constants_.end()) {
-    if (auto block = found->second.lock()) return block;
+  std::erase_if(constants_, [](const auto& entry) { return entry.second.block.expired(); });
+  if (const auto [first, last] = constants_.equal_range(mark); first != last) {
+    const std::string hash = Uploader::hash(bytes, pool);
+    for (auto at = first; at != last; ++at) {
+      if (at->second.hash != hash) continue;
+      if (auto block = at->second.block.lock()) return block;
+    }
   }
   auto made = std::make_shared<ConstantBlock>();
   PTERON_ASSIGN(made->block, allocate(bytes.size()));
-  // The copy is over when the call returns: memory that is not page-locked is read before.
-  PTERON_TRY(driver_->check(driver_->copy_to_device(made->block.address(), bytes.data(), bytes.size(), stream_), "copying weights to the device"));
-  PTERON_TRY(wait());
-  std::erase_if(constants_, [](const auto& entry) { return entry.second.expired(); });
-  constants_[key] = made;
+  PTERON_ASSIGN(std::string hash, uploader.upload(made->block.address(), bytes, pool));
+  constants_.emplace(mark, Known{std::move(hash), made});
   return std::shared_ptr<const ConstantBlock>(std::move(made));
+}
+
+std::shared_ptr<Uploader> Device::uploader() {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  std::shared_ptr<Uploader> found = uploader_.lock();
+  if (found == nullptr) uploader_ = found = std::make_shared<Uploader>(*this);
+  return found;
 }
 
 uint64_t Device::constant_bytes() const {
   const std::lock_guard<std::mutex> guard(mutex_);
   uint64_t sum = 0;
-  for (const auto& [key, entry] : constants_) {
-    if (const auto block = entry.lock()) sum += block->block.size();
+  for (const auto& [mark, known] : constants_) {
+    if (const auto block = known.block.lock()) sum += block->block.size();
   }
   return sum;
 }

@@ -1,4 +1,5 @@
-// A device: its context, its one stream, and memory on it. Shared by all delegates of the process; used by the delegate and by library calls.
+// A device: its context, memory on it, and the stream of what belongs to no session. Shared by all delegates of the process; used by the delegate and by library
+// calls.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +12,14 @@
 #include <utility>
 
 #include "backends/cuda/runtime/driver.h"
+#include "pteron/host.h"
 #include "pteron/status.h"
 #include "runtime/kernel.h"
 
 namespace pteron::cuda {
 
 class Device;
+class Uploader;
 
 /// Makes the device's context the calling thread's, and puts the former one back.
 class ContextScope {
@@ -102,7 +105,7 @@ class Device : public std::enable_shared_from_this<Device> {
   int multiprocessors() const { return multiprocessors_; }
   /// Most shared memory of a block. Units: bytes.
   int shared_memory_limit() const { return shared_limit_; }
-  /// Work of all delegates and copies on this device goes there, one after another.
+  /// What loading puts on the device goes there, and copies that belong to no session. Sessions have their own (session_allocator.h).
   Stream stream() const { return stream_; }
   Context context() const { return context_; }
   /// What calls of libraries keep for this device (handles, measured choices).
@@ -111,8 +114,11 @@ class Device : public std::enable_shared_from_this<Device> {
   /// Errors: kOutOfMemory, kUnavailable.
   Result<Block> allocate(size_t bytes) const;
   Result<PinnedBlock> allocate_pinned(size_t bytes) const;
-  /// The bytes on the device, once for all who ask for equal ones while somebody holds them.
-  Result<std::shared_ptr<const ConstantBlock>> constant(std::span<const std::byte> bytes);
+  /// The bytes on the device, once for all who ask for equal ones while somebody holds them. They are there when stream() has been waited for; `bytes` was read.
+  /// pool: reads them.
+  Result<std::shared_ptr<const ConstantBlock>> constant(std::span<const std::byte> bytes, ThreadPool& pool, Uploader& uploader);
+  /// For constant(): one for all who load at the same time.
+  std::shared_ptr<Uploader> uploader();
   /// Waits for all work on stream(). Errors: what went wrong in it.
   Status wait() const { return driver().check(driver().stream_wait(stream_), "the work on the device"); }
   /// Memory of all living constants. Units: bytes.
@@ -130,8 +136,14 @@ class Device : public std::enable_shared_from_this<Device> {
   std::string name_;
   int sm_ = 0, multiprocessors_ = 0, shared_limit_ = 0;
   runtime::StateCache states_;
-  mutable std::mutex mutex_;  // of constants_
-  std::map<std::string, std::weak_ptr<const ConstantBlock>> constants_;  // by hash and size
+  /// A constant that somebody may hold.
+  struct Known {
+    std::string hash;  // of all bytes
+    std::weak_ptr<const ConstantBlock> block;
+  };
+  mutable std::mutex mutex_;  // of what follows
+  std::multimap<std::string, Known> constants_;  // by size and the hash of a few bytes: what is not found there was never seen, without reading all of it
+  std::weak_ptr<Uploader> uploader_;
 };
 
 }  // namespace pteron::cuda

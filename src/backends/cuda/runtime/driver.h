@@ -33,8 +33,11 @@ inline constexpr int kAttributeMajor = 75;
 inline constexpr int kAttributeMinor = 76;
 inline constexpr int kAttributeSharedLimit = 97;
 inline constexpr int kFunctionDynamicShared = 8;
+inline constexpr int kPointerMemoryType = 2, kPointerDevice = 9;
+inline constexpr unsigned kMemoryOfDevice = 2;
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr int kCaptureThreadLocal = 1;
+inline constexpr unsigned kEventWithoutTime = 2;
 /// A recorded call sets the event in every replay.
 inline constexpr unsigned kEventExternal = 1;
 

@@ -17,7 +17,7 @@ class RecordedCall {
   ~RecordedCall();
   RecordedCall(const RecordedCall&) = delete;
   RecordedCall& operator=(const RecordedCall&) = delete;
-  Status replay() const { return device_->driver().check(device_->driver().graph_launch(exec_, device_->stream()), "starting a recorded call"); }
+  Status replay(Stream stream) const { return device_->driver().check(device_->driver().graph_launch(exec_, stream), "starting a recorded call"); }
 
  private:
   std::shared_ptr<Device> device_;

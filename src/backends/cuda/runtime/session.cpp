@@ -70,7 +70,8 @@ Result<void*> DeviceMemory::allocate(uint64_t bytes, std::string_view what) {
 
 Result<const void*> DeviceMemory::constant(std::span<const std::byte> bytes) {
   if (bytes.size() > kSmallConstant) {
-    Result<std::shared_ptr<const ConstantBlock>> made = device_->constant(bytes);
+    if (uploader_ == nullptr) uploader_ = device_->uploader();
+    Result<std::shared_ptr<const ConstantBlock>> made = device_->constant(bytes, pool_, *uploader_);
     if (!made.ok()) return std::move(made).status().with_context("weights");
     const Address address = (*made)->block.address();
     constants_.push_back(std::move(made).value());
@@ -120,7 +121,7 @@ Status Session::launch(Function function, std::array<unsigned, 3> grid, unsigned
   // A buffer of parameters, as the driver takes it: pairs of a number and a pointer, then a null.
   size_t bytes = params.size_bytes();
   void* extra[] = {reinterpret_cast<void*>(1), const_cast<uint64_t*>(params.data()), reinterpret_cast<void*>(2), &bytes, nullptr};
-  const int result = driver().launch_kernel(function, grid[0], grid[1], grid[2], threads, 1, 1, shared, stream_, nullptr, extra);
+  const int result = driver().launch_kernel(function, grid[0], grid[1], grid[2], threads, 1, 1, shared, stream(), nullptr, extra);
   ++launches_;
   if (result != kSuccess) [[unlikely]] return driver().failure(result, "starting a kernel");
   return ok_status();

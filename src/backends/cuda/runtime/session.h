@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "backends/cuda/runtime/device.h"
+#include "backends/cuda/runtime/queue.h"
+#include "backends/cuda/runtime/upload.h"
 #include "pteron/host.h"
 #include "runtime/payload_memory.h"
 
@@ -41,17 +43,24 @@ class LoadedModule {
 /// Requires: the context is current in all members.
 class DeviceMemory final : public runtime::PayloadMemory {
  public:
-  explicit DeviceMemory(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+  /// pool: reads large constants; outlives it.
+  DeviceMemory(std::shared_ptr<Device> device, ThreadPool& pool) : device_(std::move(device)), pool_(pool) {}
   Result<void*> allocate(uint64_t bytes, std::string_view what) override;
   Result<const void*> constant(std::span<const std::byte> bytes) override;
   Status initialise(void* to, std::span<const std::byte> bytes) override;
   /// Waits until everything that was written at load is there. Errors: kUnavailable.
-  Status finish() const { return device_->wait(); }
+  Status finish() {
+    Status status = device_->wait();
+    uploader_.reset();
+    return status;
+  }
   /// Of this delegate alone; constants of more than a few bytes are shared. Units: bytes.
   uint64_t own_bytes() const { return own_bytes_; }
 
  private:
   std::shared_ptr<Device> device_;
+  ThreadPool& pool_;
+  std::shared_ptr<Uploader> uploader_;  // while something is loaded
   std::vector<Block> blocks_;
   std::vector<std::shared_ptr<const ConstantBlock>> constants_;
   Address slab_ = 0;         // of small constants: the next free byte
@@ -62,7 +71,7 @@ class DeviceMemory final : public runtime::PayloadMemory {
 /// Threads: one at a time, but for the members of ThreadPool.
 class Session final : public ThreadPool {
  public:
-  Session(std::shared_ptr<Device> device, ThreadPool& host_pool) : device_(std::move(device)), host_pool_(host_pool), stream_(device_->stream()) {}
+  Session(std::shared_ptr<Queue> queue, ThreadPool& host_pool) : queue_(std::move(queue)), device_(queue_->device()), host_pool_(host_pool) {}
 
   int thread_count() const override { return host_pool_.thread_count(); }
   void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& part) override { host_pool_.parallel_for(count, grain, part); }
@@ -70,10 +79,11 @@ class Session final : public ThreadPool {
   Device& device() const { return *device_; }
   const std::shared_ptr<Device>& shared_device() const { return device_; }
   const Driver& driver() const { return device_->driver(); }
-  /// Where a call's work goes. Under capture another one than the device's.
-  Stream stream() const { return stream_; }
-  /// True while the work of a call is recorded, not run: nothing may be waited for or read back.
-  bool capturing() const { return capturing_; }
+  const Queue& queue() const { return *queue_; }
+  /// Where a call's work goes: the queue's stream, or the one that records.
+  Stream stream() const { return recorded_ != nullptr ? recorded_ : queue_->stream(); }
+  /// True while the work of a call is recorded, by this engine or by the caller, not run: nothing may be waited for or read back.
+  bool capturing() const { return recorded_ != nullptr || caller_records_; }
   /// Says at load that a kernel has to wait for the device within a call: calls are never recorded.
   void forbid_graph() { graphs_allowed_ = false; }
   bool graphs_allowed() const { return graphs_allowed_; }
@@ -88,19 +98,19 @@ class Session final : public ThreadPool {
   /// Kernels that were launched since the beginning, for reports.
   uint64_t launches() const { return launches_; }
 
-  /// For the delegate: what is put on the session's stream from now on is recorded (stream: the one that is captured) or run (null).
-  void record_on(Stream stream) {
-    capturing_ = stream != nullptr;
-    stream_ = capturing_ ? stream : device_->stream();
-  }
+  /// For the delegate: what is put on the session's stream from now on is recorded (stream: the one that is captured) or goes to the queue (null).
+  void record_on(Stream stream) { recorded_ = stream; }
+  /// For the delegate: whether the queue's stream is the caller's and is captured.
+  void note_capture(bool caller_records) { caller_records_ = caller_records; }
 
  private:
+  std::shared_ptr<Queue> queue_;
   std::shared_ptr<Device> device_;
   ThreadPool& host_pool_;
   std::unique_ptr<LoadedModule> module_;
   std::map<std::string, int64_t, std::less<>> shared_of_;  // dynamic shared memory that a function was allowed
-  Stream stream_;
-  bool capturing_ = false;
+  Stream recorded_ = nullptr;
+  bool caller_records_ = false;
   bool graphs_allowed_ = true;
   uint64_t launches_ = 0;
 };

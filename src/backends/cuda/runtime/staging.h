@@ -12,6 +12,7 @@ class Staging {
   Result<Address> on_device(const Device& device, uint64_t bytes, uint64_t bound);
   /// The same of the host. Units: bytes.
   Result<std::byte*> on_host(const Device& device, uint64_t bytes, uint64_t bound);
+  uint64_t device_bytes() const { return device_.size(); }
   uint64_t size_bytes() const { return device_.size() + host_.size(); }
   /// How often an address changed.
   uint64_t growths() const { return growths_; }

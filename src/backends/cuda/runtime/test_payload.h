@@ -4,7 +4,9 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <string>
@@ -36,6 +38,10 @@ class Emulator {
     EXPECT_NE(library_, nullptr) << dlerror();
   }
   void fail(const char* symbol, int nth, int result, bool sticky = false) const { find<void(const char*, int, int, int)>("pteron_emulator_fail")(symbol, nth, result, sticky); }
+  /// Work runs only when somebody waits for it.
+  void defer(bool on) const { find<void(int)>("pteron_emulator_defer")(on ? 1 : 0); }
+  /// What was put on streams since the last call; on: whether it is noted from now on.
+  std::string log(bool on) const { return find<const char*(int)>("pteron_emulator_log")(on ? 1 : 0); }
   void fail_nothing() const { fail("", 0, 0); }
   int calls(const char* symbol) const { return find<int(const char*)>("pteron_emulator_calls")(symbol); }
   int live() const { return find<int()>("pteron_emulator_live")(); }
@@ -118,12 +124,16 @@ struct LoadedPayload {
   std::vector<std::byte> payload;
   TestData data;
   std::vector<std::byte> version{std::byte{kVersion}}, key;
+  DeviceAllocator* session = nullptr;
+  bool may_queue = false;
+  ThreadPool* pool = &serial_pool();
   std::unique_ptr<Delegate> delegate;
   Status status;
 
   Status load() {
+    static_cast<void>(emulator());
     std::vector<DelegateSetting> settings = {{kVersionKey, version}, {kModuleKey, key}};
-    const DelegateLoad request{payload, settings, "forward", data, serial_pool(), nullptr};
+    const DelegateLoad request{payload, settings, "forward", data, *pool, nullptr, may_queue, session};
     Result<std::unique_ptr<Delegate>> made = cuda::backend().load(request);
     if (!made.ok()) return made.status();
     delegate = std::move(made).value();
@@ -149,7 +159,7 @@ inline int32_t ints(PlanBuilder& b, std::vector<int64_t> items) {
   for (const int64_t item : items) values.push_back(b.value(item));
   format::IntListValue list;
   for (const int32_t value : values) list.items.push_back(value);
-  return b.value(list);
+  return b.value(std::move(list));
 }
 
 /// pteron_cuda::launch of `kernel` with one input; `n`: the value that is its size and its only number.
@@ -191,5 +201,65 @@ inline Status call(LoadedPayload& loaded, std::vector<Argument*> arguments) {
   for (Argument* argument : arguments) values.push_back(&argument->value);
   return loaded.delegate->execute(values);
 }
+
+/// y = 2 x + 1 of up to eight elements.
+inline LoadedPayload affine() {
+  PlanBuilder b;
+  const int32_t x = b.value(PlanBuilder::tensor({8}, true)), y = b.value(PlanBuilder::tensor({8}, true)), t = b.value(b.planned({8}, true));
+  const int32_t n = size_of(b, x);
+  launch(b, "twice_plus_one", x, t, n, n);
+  launch(b, "reversed", t, y, n, n, 32, 32 * sizeof(float));
+  b.plan.inputs = {x};
+  b.plan.outputs = {y};
+  return with_kernels(b);
+}
+
+inline Floats affine_of(Floats x) {
+  for (float& v : x) v = 2 * v + 1;
+  std::ranges::reverse(x);
+  return x;
+}
+
+/// state += x, where the caller has it.
+inline LoadedPayload adding() {
+  PlanBuilder b;
+  const int32_t state = b.value(PlanBuilder::tensor({8})), x = b.value(PlanBuilder::tensor({8}));
+  const int32_t inputs = b.value(format::TensorListValue{{x}}), values = ints(b, {8}), name = b.value(std::string("add_to")), grid = ints(b, {1, 1, 1});
+  const int32_t threads = b.value(int64_t{32}), shared = b.value(int64_t{0});
+  b.call("pteron_cuda::update", "out", {state, inputs, values, name, grid, threads, shared, state});
+  b.plan.inputs = {state, x};
+  b.plan.outputs = {state};
+  static const std::vector<std::byte> kFacts = facts({"state", "x"}, {"out"}, 0);
+  b.program.blobs = {{format::Payload::borrow(kFacts), 0, 0}};
+  b.program.named_data = {{std::string(format::kMetaKey), 0}};
+  return with_kernels(b);
+}
+
+/// Memory of the stand-in's device, with room in front for addresses that are no multiple of 256.
+class OnDevice {
+ public:
+  explicit OnDevice(size_t bytes) {
+    void* context = nullptr;
+    emulator().find<int(void**, int)>("cuDevicePrimaryCtxRetain")(&context, 0);
+    emulator().find<int(void*)>("cuCtxPushCurrent_v2")(context);
+    EXPECT_EQ(emulator().find<int(uint64_t*, size_t)>("cuMemAlloc_v2")(&address_, bytes), 0);
+  }
+  ~OnDevice() {
+    emulator().find<int(uint64_t)>("cuMemFree_v2")(address_);
+    void* context = nullptr;
+    emulator().find<int(void**)>("cuCtxPopCurrent_v2")(&context);
+    emulator().find<int(int)>("cuDevicePrimaryCtxRelease_v2")(0);
+  }
+  /// The argument's tensor lies here from now on, with what it had on the host.
+  void take(Argument& argument, size_t offset) const {
+    auto* const memory = reinterpret_cast<std::byte*>(address_) + offset;
+    std::memcpy(memory, argument.value.tensor.view.data, argument.value.tensor.capacity_bytes);
+    argument.value.tensor.view.data = memory;
+    argument.value.tensor.view.device = {DeviceType::kCuda, 0};
+  }
+
+ private:
+  uint64_t address_ = 0;
+};
 
 }  // namespace pteron::cuda::testing
