@@ -10,14 +10,19 @@
 namespace pteron::runtime {
 namespace {
 
-std::string layout_text(DType dtype, std::span<const int64_t> sizes) { return str_cat(dtype_name(dtype), " ", shape_text(sizes)); }
-
 /// An empty dim order is the row-major one.
 bool same_order(std::span<const uint8_t> stored, std::span<const uint8_t> expected) {
   for (size_t d = 0; d < expected.size(); ++d) {
     if ((stored.empty() ? d : stored[d]) != expected[d]) return false;
   }
   return true;
+}
+
+/// "float32 [2,3]", and the dim order if it is not the row-major one. An empty order is that one.
+std::string layout_text(DType dtype, std::span<const int64_t> sizes, std::span<const uint8_t> dim_order) {
+  const std::string text = str_cat(dtype_name(dtype), " ", shape_text(sizes));
+  if (std::ranges::is_sorted(dim_order)) return text;
+  return str_cat(text, " in dim order ", shape_text(std::vector<int64_t>(dim_order.begin(), dim_order.end())));
 }
 
 }  // namespace
@@ -176,14 +181,13 @@ Result<std::span<const std::byte>> DataMap::tensor(std::string_view name, const 
                                                   : str_cat("constant \"", name, "\" is in none of the ", files_.size(), " data files given"));
   }
   const size_t bytes = expected.view.size_bytes();
-  if (!entry->layout.has_value()) {
-    return Status(Code::kIncompatible, str_cat("data file: \"", name, "\" has no tensor layout, the program expects ", layout_text(expected.dtype(), expected.sizes())));
-  }
+  const std::span order(expected.dim_order.data(), static_cast<size_t>(expected.rank()));
+  const auto wanted = [&] { return layout_text(expected.dtype(), expected.sizes(), order); };
+  if (!entry->layout.has_value()) return Status(Code::kIncompatible, str_cat("data file: \"", name, "\" has no tensor layout, the program expects ", wanted()));
   const format::DataLayout& layout = *entry->layout;
-  if (layout.dtype != expected.dtype() || !std::ranges::equal(layout.sizes, expected.sizes()) ||
-      !same_order(layout.dim_order, {expected.dim_order.data(), static_cast<size_t>(expected.rank())})) {
-    return Status(Code::kIncompatible, str_cat("data file: \"", name, "\" is ", layout_text(layout.dtype, layout.sizes), ", the program expects ",
-                                               layout_text(expected.dtype(), expected.sizes()), " in its memory format"));
+  if (layout.dtype != expected.dtype() || !std::ranges::equal(layout.sizes, expected.sizes()) || !same_order(layout.dim_order, order)) {
+    return Status(Code::kIncompatible,
+                  str_cat("data file: \"", name, "\" is ", layout_text(layout.dtype, layout.sizes, layout.dim_order), ", the program expects ", wanted()));
   }
   if (entry->bytes.size() < bytes) return Status(Code::kInvalidFile, str_cat("data file: \"", name, "\" has ", entry->bytes.size(), " of ", bytes, " bytes"));
   return entry->bytes.first(bytes);
