@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <optional>
 
 #include "base/str_cat.h"
 #include "tensor/dtype.h"
@@ -112,7 +113,7 @@ struct Blas::Plan {
 Blas::Blas() : library_(std::make_unique<Library>()) {}
 Blas::~Blas() = default;
 
-Result<std::unique_ptr<Blas>> Blas::create() {
+Result<std::unique_ptr<Blas>> Blas::create(Choices* choices) {
   PTERON_ASSIGN(void* const opened, open_cuda_library(kBlasLibrary));
   std::unique_ptr<Blas> made(new Blas());
   Library& l = *made->library_;
@@ -121,6 +122,10 @@ Result<std::unique_ptr<Blas>> Blas::create() {
     member = reinterpret_cast<std::remove_reference_t<decltype(member)>>(symbol);
     return ok_status();
   };
+  size_t (*version)() = nullptr;
+  PTERON_TRY(find(version, "cublasLtGetVersion"));
+  made->choices_ = choices;
+  made->version_ = str_cat("cuBLASLt ", version());
   PTERON_TRY(find(l.create, "cublasLtCreate"));
   PTERON_TRY(find(l.destroy, "cublasLtDestroy"));
   PTERON_TRY(find(l.matmul, "cublasLtMatmul"));
@@ -194,11 +199,11 @@ Result<Blas::Plan*> Blas::plan_for(const Product& p, const LibraryCall& call) {
   layout(&plan->third, p.columns, p.rows, c_lead, p.c.data == nullptr ? p.d.batch : p.c.batch);
   layout(&plan->result, p.columns, p.rows, d_lead, p.d.batch);
   if (!good) return Status(Code::kInternal, "cuBLASLt refuses the description of a product");
-  PTERON_TRY(choose(p, call, plan.get()));
+  PTERON_TRY(choose(p, call, key, plan.get()));
   return (plans_[key] = std::move(plan)).get();
 }
 
-Status Blas::choose(const Product& p, const LibraryCall& call, Plan* plan) {
+Status Blas::choose(const Product& p, const LibraryCall& call, const Key& key, Plan* plan) {
   Library& l = *library_;
   const size_t element = dtype_size(p.dtype);
   Preference preference = nullptr;
@@ -220,9 +225,17 @@ Status Blas::choose(const Product& p, const LibraryCall& call, Plan* plan) {
     return Status(Code::kUnsupported, str_cat("cuBLASLt has no algorithm for a product of ", dtype_name(p.dtype), " [", p.rows, ",", p.depth, "] x [", p.depth, ",", p.columns,
                                               "] in ", p.batch, " batches (its status ", result, ")"));
   }
+  // A choice is one of the offers, byte for byte; anything else is none.
+  const auto bytes_of = [](const Algorithm& algorithm) { return std::string_view(reinterpret_cast<const char*>(algorithm.data), sizeof algorithm.data); };
+  const std::string name = choices_ == nullptr || count == 1 ? std::string() : choices_->key(version_, key);
+  const std::optional<std::string> chosen = name.empty() ? std::nullopt : choices_->find(name);
   int best = -1;
+  for (int i = 0; i < count && chosen.has_value(); ++i) {
+    if (found[static_cast<size_t>(i)].state == kSuccessful && bytes_of(found[static_cast<size_t>(i)].algorithm) == *chosen) best = i;
+  }
+  const bool is_known = best >= 0;
   float least = std::numeric_limits<float>::infinity();
-  for (int i = 0; i < count; ++i) {
+  for (int i = 0; i < count && !is_known; ++i) {
     if (found[static_cast<size_t>(i)].state != kSuccessful) continue;
     const Heuristic& offer = found[static_cast<size_t>(i)];
     if (best < 0) best = i;  // the heuristic's favourite, if nothing can be measured
@@ -240,6 +253,7 @@ Status Blas::choose(const Product& p, const LibraryCall& call, Plan* plan) {
     if (shortest < least) best = i, least = shortest;
   }
   if (best < 0) return Status(Code::kUnsupported, str_cat("no algorithm of cuBLASLt runs a product of ", dtype_name(p.dtype), " [", p.rows, ",", p.depth, "] x [", p.depth, ",", p.columns, "]"));
+  if (!is_known && !name.empty() && call.timer != nullptr) choices_->put(name, bytes_of(found[static_cast<size_t>(best)].algorithm));
   plan->algorithm = found[static_cast<size_t>(best)].algorithm;
   plan->workspace_bytes = found[static_cast<size_t>(best)].workspace_bytes;
   return ok_status();

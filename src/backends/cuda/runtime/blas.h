@@ -8,7 +8,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 
+#include "backends/cuda/runtime/choices.h"
 #include "backends/cuda/runtime/library_call.h"
 #include "pteron/status.h"
 #include "pteron/tensor.h"
@@ -43,12 +45,13 @@ inline bool is_operand(int64_t rows, int64_t columns, int64_t row_stride, int64_
 }
 
 /// cuBLASLt with the algorithms that were chosen for the shapes seen so far: the first call of a shape asks the heuristic, and measures what it offers if
-/// the call may be timed.
+/// the call may be timed and no earlier process has.
 /// Threads: run() may be called from several threads at once.
 class Blas {
  public:
   /// Errors: kUnavailable (the library is missing, with the places that were looked at, or does not start).
-  static Result<std::unique_ptr<Blas>> create();
+  /// choices: of earlier processes; outlives it; null: none.
+  static Result<std::unique_ptr<Blas>> create(Choices* choices = nullptr);
   ~Blas();
   /// Queues the product on the call's stream. Errors: kUnsupported (strides, or no algorithm); kInternal (the library's).
   Status run(const Product& product, const LibraryCall& call);
@@ -59,12 +62,14 @@ class Blas {
   using Key = std::array<int64_t, 18>;
   Blas();
   Result<Plan*> plan_for(const Product& product, const LibraryCall& call);
-  Status choose(const Product& product, const LibraryCall& call, Plan* plan);
+  Status choose(const Product& product, const LibraryCall& call, const Key& key, Plan* plan);
   Status launch(const Product& product, const LibraryCall& call, Plan* plan, const void* algorithm);
 
   std::mutex mutex_;
   std::unique_ptr<Library> library_;
   std::map<Key, std::unique_ptr<Plan>> plans_;
+  Choices* choices_ = nullptr;
+  std::string version_;  // for keys of choices
 };
 
 }  // namespace pteron::cuda

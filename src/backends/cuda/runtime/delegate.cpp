@@ -9,6 +9,7 @@
 #include <set>
 
 #include "backends/cuda/payload.h"
+#include "backends/cuda/runtime/choices.h"
 #include "backends/cuda/runtime/copies.h"
 #include "backends/cuda/runtime/graphs.h"
 #include "backends/cuda/runtime/kernels.h"
@@ -348,6 +349,7 @@ class CudaDelegate final : public Delegate {
     if (known == nullptr || !session_.graphs_allowed()) {
       PTERON_TRY(put_on_stream());
       note_run();
+      keep_choices();
       forget_moved();
       if (known == nullptr && session_.graphs_allowed()) calls_.add(key_);
       return ok_status();
@@ -383,6 +385,13 @@ class CudaDelegate final : public Delegate {
       }
     }
     return key;
+  }
+
+  /// Writes what was measured in the call.
+  void keep_choices() {
+    device_->choices().save();
+    const std::string note = device_->choices().take_note();
+    if (!note.empty() && log_ != nullptr) log_->log(LogLevel::kInfo, note);
   }
 
   void note_run() {

@@ -85,8 +85,11 @@ Status Device::start() {
   PTERON_TRY(d.check(d.device_attribute(&minor, kAttributeMinor, handle_), "reading the device's facts"));
   PTERON_TRY(d.check(d.device_attribute(&multiprocessors_, kAttributeMultiprocessors, handle_), "reading the device's facts"));
   PTERON_TRY(d.check(d.device_attribute(&shared_limit_, kAttributeSharedLimit, handle_), "reading the device's facts"));
+  int version = 0;
+  PTERON_TRY(d.check(d.driver_version(&version), "asking for the driver's version"));
   name_ = name;
   sm_ = major * 10 + minor;
+  choices_ = std::make_unique<Choices>(Choices::default_folder(), str_cat(name_, ", sm_", sm_, ", ", multiprocessors_, " multiprocessors, driver ", version));
   PTERON_TRY(d.check(d.context_retain(&context_, handle_), "making the device's context"));
   retained_ = true;
   ContextScope scope(*this);

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "backends/cuda/runtime/choices.h"
 #include "backends/cuda/runtime/driver.h"
 #include "pteron/host.h"
 #include "pteron/status.h"
@@ -110,6 +111,8 @@ class Device : public std::enable_shared_from_this<Device> {
   Context context() const { return context_; }
   /// What calls of libraries keep for this device (handles, measured choices).
   runtime::StateCache& states() { return states_; }
+  /// What was measured on it, kept between processes.
+  Choices& choices() { return *choices_; }
 
   /// Errors: kOutOfMemory, kUnavailable.
   Result<Block> allocate(size_t bytes) const;
@@ -135,6 +138,7 @@ class Device : public std::enable_shared_from_this<Device> {
   Stream stream_ = nullptr;
   std::string name_;
   int sm_ = 0, multiprocessors_ = 0, shared_limit_ = 0;
+  std::unique_ptr<Choices> choices_;
   runtime::StateCache states_;
   /// A constant that somebody may hold.
   struct Known {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <limits>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -99,6 +100,11 @@ class Maker {
   void set_ints(Descriptor to, int attribute, std::span<const int64_t> values) { set(to, attribute, kInt64, static_cast<int64_t>(values.size()), values.data()); }
   void set_float(Descriptor to, int attribute, float value) { set(to, attribute, kFloat, 1, &value); }
   void set_descriptor(Descriptor to, int attribute, Descriptor value) { set(to, attribute, kDescriptor, 1, &value); }
+  /// Reads up to `room` values; gives how many, -1 if there are none to read.
+  int64_t get(Descriptor from, int attribute, int type, int64_t room, void* values) {
+    int64_t count = 0;
+    return good_ && library_.get(from, attribute, type, room, &count, values) == kSuccessful ? count : -1;
+  }
   void finalize(Descriptor made) { good_ = good_ && library_.finalize(made) == kSuccessful; }
 
   Descriptor tensor(int64_t id, int type, std::span<const int64_t> sizes, std::span<const int64_t> strides, int64_t alignment, bool is_virtual) {
@@ -154,74 +160,9 @@ std::string text_of(const Convolution& c) {
                  c.groups, " groups");
 }
 
-}  // namespace
-
-Dnn::Dnn() : library_(std::make_unique<Library>()) {}
-Dnn::~Dnn() { plans_.clear(); }
-
-Result<std::unique_ptr<Dnn>> Dnn::create() {
-  PTERON_ASSIGN(void* const opened, open_cuda_library(kDnnLibrary));
-  std::unique_ptr<Dnn> made(new Dnn());
-  Library& l = *made->library_;
-  const auto find = [&](auto& member, const char* name) -> Status {
-    PTERON_ASSIGN(void* const symbol, library_symbol(opened, name));
-    member = reinterpret_cast<std::remove_reference_t<decltype(member)>>(symbol);
-    return ok_status();
-  };
-  PTERON_TRY(find(l.create, "cudnnCreate"));
-  PTERON_TRY(find(l.destroy, "cudnnDestroy"));
-  PTERON_TRY(find(l.set_stream, "cudnnSetStream"));
-  PTERON_TRY(find(l.make, "cudnnBackendCreateDescriptor"));
-  PTERON_TRY(find(l.drop, "cudnnBackendDestroyDescriptor"));
-  PTERON_TRY(find(l.finalize, "cudnnBackendFinalize"));
-  PTERON_TRY(find(l.set, "cudnnBackendSetAttribute"));
-  PTERON_TRY(find(l.get, "cudnnBackendGetAttribute"));
-  PTERON_TRY(find(l.execute, "cudnnBackendExecute"));
-  if (const int result = l.create(&l.handle); result != kSuccessful) {
-    l.handle = nullptr;
-    return Status(Code::kUnavailable, str_cat("cuDNN does not start (its status ", result, ")"));
-  }
-  return made;
-}
-
-Status Dnn::run(const Convolution& c, const LibraryCall& call) {
-  const std::lock_guard lock(mutex_);
-  if (library_->set_stream(library_->handle, call.stream) != kSuccessful) return Status(Code::kInternal, "cuDNN refuses the stream");
-  PTERON_ASSIGN(Plan* const plan, plan_for(c, call));
-  return launch(c, call, plan->execution);
-}
-
-Result<Dnn::Plan*> Dnn::plan_for(const Convolution& c, const LibraryCall& call) {
-  Key key{};
-  size_t at = 0;
-  key[at++] = static_cast<int64_t>(c.dtype) << 8 | (c.tf32 ? 1 : 0) | (c.transposed ? 2 : 0) | (c.relu ? 4 : 0) | (c.bias != nullptr ? 8 : 0) | (c.residual.data != nullptr ? 16 : 0);
-  key[at++] = c.groups;
-  int64_t alignments = 0;
-  for (const void* data : {c.x.data, c.weight.data, static_cast<const void*>(c.y.data), c.residual.data, c.bias}) alignments = alignments << 8 | alignment_of(data);
-  key[at++] = alignments;
-  key[at++] = static_cast<int64_t>(call.scratch_bytes);
-  for (const Image* image : {&c.x, &c.weight, &c.y, &c.residual}) {
-    for (size_t d = 0; d < 5; ++d) key[at++] = image->sizes[d], key[at++] = image->strides[d];
-  }
-  for (const auto* list : {&c.stride, &c.padding, &c.dilation}) {
-    for (const int64_t entry : *list) key[at++] = entry;
-  }
-  auto found = plans_.find(key);
-  if (found == plans_.end()) {
-    auto plan = std::make_unique<Plan>();
-    plan->library = library_.get();
-    const Status built = build(c, call, plan.get());
-    if (!built.ok() && built.code() != Code::kUnsupported) return built;
-    if (!built.ok()) plan->refusal = built.message();
-    found = plans_.emplace(key, std::move(plan)).first;
-  }
-  if (found->second->execution == nullptr) return Status(Code::kUnsupported, found->second->refusal);
-  return found->second.get();
-}
-
-Status Dnn::build(const Convolution& c, const LibraryCall& call, Plan* plan) {
-  Library& l = *library_;
-  Maker<Library> m(l, plan->descriptors);
+/// The graph of the convolution and what follows it; not to be used unless m.good().
+template <typename Library>
+Descriptor describe(Maker<Library>& m, Handle handle, const Convolution& c) {
   const int type = type_of(c.dtype);
   const bool deep = has_depth(c);
   const auto tensor = [&](int64_t id, const Image& image) {
@@ -270,65 +211,169 @@ Status Dnn::build(const Convolution& c, const LibraryCall& call, Plan* plan) {
   }
   if (c.relu) add(kModeRelu, nullptr);
   Descriptor graph = m.make(kGraphDesc);
-  m.set(graph, kGraphHandle, kHandle, 1, &l.handle);
+  m.set(graph, kGraphHandle, kHandle, 1, &handle);
   m.set(graph, kGraphOps, kDescriptor, static_cast<int64_t>(operations.size()), operations.data());
   m.finalize(graph);
-  if (!m.good()) return Status(Code::kUnsupported, str_cat("cuDNN refuses the description of ", text_of(c)));
+  return graph;
+}
 
-  // Without TF32 asked for, engines that use tensor cores for float32 are out.
-  const auto is_exact = [&](Descriptor config) {
-    if (c.dtype != DType::kFloat32 || c.tf32) return true;
-    Descriptor engine = m.make(kEngineDesc);
-    int64_t count = 0;
-    if (!m.good() || l.get(config, kConfigEngine, kDescriptor, 1, &count, &engine) != kSuccessful) return false;
-    std::array<int, 16> notes{};
-    int64_t noted = 0;
-    if (l.get(engine, kEngineNotes, kNumericalNote, static_cast<int64_t>(notes.size()), &noted, notes.data()) != kSuccessful) return false;
-    return std::none_of(notes.begin(), notes.begin() + std::min<int64_t>(noted, 16), [](int note) { return note == kNoteTensorCore || note == kNoteDownConverts; });
+/// Without TF32 asked for, engines that use tensor cores for float32 are out.
+template <typename Library>
+bool is_exact(Maker<Library>& m, const Convolution& c, Descriptor config) {
+  if (c.dtype != DType::kFloat32 || c.tf32) return true;
+  Descriptor engine = m.make(kEngineDesc);
+  std::array<int, 16> notes{};
+  int64_t noted = 0;
+  if (m.get(config, kConfigEngine, kDescriptor, 1, &engine) < 0) return false;
+  noted = m.get(engine, kEngineNotes, kNumericalNote, static_cast<int64_t>(notes.size()), notes.data());
+  if (noted < 0) return false;
+  return std::none_of(notes.begin(), notes.begin() + std::min<int64_t>(noted, 16), [](int note) { return note == kNoteTensorCore || note == kNoteDownConverts; });
+}
+
+/// What the library's heuristics of a kind offer for a graph, the best first.
+template <typename Library>
+std::vector<Descriptor> offers(Maker<Library>& m, Descriptor graph, int heuristics) {
+  m.forgive();
+  Descriptor heuristic = m.make(kHeuristicDesc);
+  m.set_descriptor(heuristic, kHeuristicGraph, graph);
+  m.set_int(heuristic, kHeuristicModeAttr, kHeuristicMode, heuristics);
+  m.finalize(heuristic);
+  if (!m.good()) return {};
+  std::vector<Descriptor> configs;
+  for (int64_t i = 0; i < kMostOffers; ++i) configs.push_back(m.make(kConfigDesc));
+  const int64_t count = m.get(heuristic, kHeuristicResults, kDescriptor, kMostOffers, configs.data());
+  configs.resize(static_cast<size_t>(std::clamp<int64_t>(count, 0, kMostOffers)));
+  return configs;
+}
+
+/// An offer as something that runs; null if it cannot, or not in this scratch memory.
+template <typename Library>
+Descriptor plan_of(Maker<Library>& m, Handle handle, Descriptor config, uint64_t scratch_bytes) {
+  m.forgive();
+  Descriptor execution = m.make(kPlanDesc);
+  m.set(execution, kPlanHandle, kHandle, 1, &handle);
+  m.set_descriptor(execution, kPlanConfig, config);
+  m.finalize(execution);
+  int64_t bytes = 0;
+  if (m.get(execution, kPlanWorkspace, kInt64, 1, &bytes) < 0 || bytes > static_cast<int64_t>(scratch_bytes)) return nullptr;
+  return execution;
+}
+
+}  // namespace
+
+Dnn::Dnn() : library_(std::make_unique<Library>()) {}
+Dnn::~Dnn() { plans_.clear(); }
+
+Result<std::unique_ptr<Dnn>> Dnn::create(Choices* choices) {
+  PTERON_ASSIGN(void* const opened, open_cuda_library(kDnnLibrary));
+  std::unique_ptr<Dnn> made(new Dnn());
+  Library& l = *made->library_;
+  const auto find = [&](auto& member, const char* name) -> Status {
+    PTERON_ASSIGN(void* const symbol, library_symbol(opened, name));
+    member = reinterpret_cast<std::remove_reference_t<decltype(member)>>(symbol);
+    return ok_status();
   };
+  size_t (*version)() = nullptr;
+  PTERON_TRY(find(version, "cudnnGetVersion"));
+  made->choices_ = choices;
+  made->version_ = str_cat("cuDNN ", version());
+  PTERON_TRY(find(l.create, "cudnnCreate"));
+  PTERON_TRY(find(l.destroy, "cudnnDestroy"));
+  PTERON_TRY(find(l.set_stream, "cudnnSetStream"));
+  PTERON_TRY(find(l.make, "cudnnBackendCreateDescriptor"));
+  PTERON_TRY(find(l.drop, "cudnnBackendDestroyDescriptor"));
+  PTERON_TRY(find(l.finalize, "cudnnBackendFinalize"));
+  PTERON_TRY(find(l.set, "cudnnBackendSetAttribute"));
+  PTERON_TRY(find(l.get, "cudnnBackendGetAttribute"));
+  PTERON_TRY(find(l.execute, "cudnnBackendExecute"));
+  if (const int result = l.create(&l.handle); result != kSuccessful) {
+    l.handle = nullptr;
+    return Status(Code::kUnavailable, str_cat("cuDNN does not start (its status ", result, ")"));
+  }
+  return made;
+}
 
-  Descriptor best = nullptr;
-  float least = std::numeric_limits<float>::infinity();
+Status Dnn::run(const Convolution& c, const LibraryCall& call) {
+  const std::lock_guard lock(mutex_);
+  if (library_->set_stream(library_->handle, call.stream) != kSuccessful) return Status(Code::kInternal, "cuDNN refuses the stream");
+  PTERON_ASSIGN(Plan* const plan, plan_for(c, call));
+  return launch(c, call, plan->execution);
+}
+
+Result<Dnn::Plan*> Dnn::plan_for(const Convolution& c, const LibraryCall& call) {
+  Key key{};
+  size_t at = 0;
+  key[at++] = static_cast<int64_t>(c.dtype) << 8 | (c.tf32 ? 1 : 0) | (c.transposed ? 2 : 0) | (c.relu ? 4 : 0) | (c.bias != nullptr ? 8 : 0) | (c.residual.data != nullptr ? 16 : 0);
+  key[at++] = c.groups;
+  int64_t alignments = 0;
+  for (const void* data : {c.x.data, c.weight.data, static_cast<const void*>(c.y.data), c.residual.data, c.bias}) alignments = alignments << 8 | alignment_of(data);
+  key[at++] = alignments;
+  key[at++] = static_cast<int64_t>(call.scratch_bytes);
+  for (const Image* image : {&c.x, &c.weight, &c.y, &c.residual}) {
+    for (size_t d = 0; d < 5; ++d) key[at++] = image->sizes[d], key[at++] = image->strides[d];
+  }
+  for (const auto* list : {&c.stride, &c.padding, &c.dilation}) {
+    for (const int64_t entry : *list) key[at++] = entry;
+  }
+  auto found = plans_.find(key);
+  if (found == plans_.end()) {
+    auto plan = std::make_unique<Plan>();
+    plan->library = library_.get();
+    const Status built = build(c, call, key, plan.get());
+    if (!built.ok() && built.code() != Code::kUnsupported) return built;
+    if (!built.ok()) plan->refusal = built.message();
+    found = plans_.emplace(key, std::move(plan)).first;
+  }
+  if (found->second->execution == nullptr) return Status(Code::kUnsupported, found->second->refusal);
+  return found->second.get();
+}
+
+Status Dnn::build(const Convolution& c, const LibraryCall& call, const Key& key, Plan* plan) {
+  Library& l = *library_;
+  Maker<Library> m(l, plan->descriptors);
+  const Descriptor graph = describe(m, l.handle, c);
+  if (!m.good()) return Status(Code::kUnsupported, str_cat("cuDNN refuses the description of ", text_of(c)));
+  const std::string name = choices_ == nullptr ? std::string() : choices_->key(version_, key);
+  const std::optional<std::string> chosen = name.empty() ? std::nullopt : choices_->find(name);
+  const bool has_end = c.residual.data != nullptr || c.bias != nullptr || c.relu;
   int tried = 0;
-  for (const int mode : {kHeuristicA, kHeuristicFallback}) {
-    if (best != nullptr) break;  // the fallback is for what the heuristic knows nothing about
-    m.forgive();
-    Descriptor heuristic = m.make(kHeuristicDesc);
-    m.set_descriptor(heuristic, kHeuristicGraph, graph);
-    m.set_int(heuristic, kHeuristicModeAttr, kHeuristicMode, mode);
-    m.finalize(heuristic);
-    if (!m.good()) continue;
-    std::vector<Descriptor> configs;
-    for (int64_t i = 0; i < kMostOffers; ++i) configs.push_back(m.make(kConfigDesc));
-    int64_t count = 0;
-    if (!m.good() || l.get(heuristic, kHeuristicResults, kDescriptor, kMostOffers, &count, configs.data()) != kSuccessful) continue;
-    for (int64_t i = 0; i < std::min(count, kMostOffers) && tried < kMostEngines; ++i) {
-      if (best != nullptr && call.timer == nullptr) break;
-      if (!is_exact(configs[static_cast<size_t>(i)])) continue;
-      m.forgive();
-      Descriptor execution = m.make(kPlanDesc);
-      m.set(execution, kPlanHandle, kHandle, 1, &l.handle);
-      m.set_descriptor(execution, kPlanConfig, configs[static_cast<size_t>(i)]);
-      m.finalize(execution);
-      int64_t bytes = 0, got = 0;
-      if (!m.good() || l.get(execution, kPlanWorkspace, kInt64, 1, &got, &bytes) != kSuccessful || bytes > static_cast<int64_t>(call.scratch_bytes)) continue;
+  float least = std::numeric_limits<float>::infinity();
+  std::string choice;
+  for (const int heuristics : {kHeuristicA, kHeuristicFallback}) {
+    if (plan->execution != nullptr) break;  // the fallback is for what the heuristic knows nothing about
+    const std::vector<Descriptor> configs = offers(m, graph, heuristics);
+    for (size_t i = 0; i < configs.size() && tried < kMostEngines; ++i) {
+      const std::string offer = str_cat(heuristics, ":", i);
+      if (chosen.has_value() && offer != *chosen) continue;
+      if (!is_exact(m, c, configs[i])) continue;
+      const Descriptor execution = plan_of(m, l.handle, configs[i], call.scratch_bytes);
+      if (execution == nullptr) continue;
       ++tried;
-      if (call.timer == nullptr) {
-        best = execution;
-        break;
+      if (chosen.has_value() || call.timer == nullptr) {
+        plan->execution = execution;
+        return ok_status();
       }
-      if (!launch(c, call, execution).ok()) continue;
-      float shortest = std::numeric_limits<float>::infinity();
-      for (int k = 0; k < kRepeats; ++k) {
-        PTERON_ASSIGN(const float time, call.timer->measure([&] { return launch(c, call, execution); }));
-        shortest = std::min(shortest, time);
-      }
-      if (shortest < least) best = execution, least = shortest;
+      PTERON_ASSIGN(const float time, shortest_time(c, call, execution));
+      if (time < least) plan->execution = execution, least = time, choice = offer;
     }
   }
-  if (best == nullptr) return Status(Code::kUnsupported, str_cat("cuDNN has no engine for ", text_of(c), operations.size() > 1 ? " with what follows it" : ""));
-  plan->execution = best;
+  if (plan->execution == nullptr && chosen.has_value()) {  // the file says what the library does not offer
+    choices_->forget(name);
+    return build(c, call, key, plan);
+  }
+  if (plan->execution == nullptr) return Status(Code::kUnsupported, str_cat("cuDNN has no engine for ", text_of(c), has_end ? " with what follows it" : ""));
+  if (!name.empty()) choices_->put(name, choice);
   return ok_status();
+}
+
+Result<float> Dnn::shortest_time(const Convolution& c, const LibraryCall& call, void* execution) {
+  float shortest = std::numeric_limits<float>::infinity();
+  if (!launch(c, call, execution).ok()) return shortest;
+  for (int k = 0; k < kRepeats; ++k) {
+    PTERON_ASSIGN(const float time, call.timer->measure([&] { return launch(c, call, execution); }));
+    shortest = std::min(shortest, time);
+  }
+  return shortest;
 }
 
 Status Dnn::launch(const Convolution& c, const LibraryCall& call, void* execution) {

@@ -7,8 +7,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
+#include "backends/cuda/runtime/choices.h"
 #include "backends/cuda/runtime/library_call.h"
 #include "pteron/status.h"
 #include "pteron/tensor.h"
@@ -39,7 +41,8 @@ struct Convolution {
 class Dnn {
  public:
   /// Errors: kUnavailable (the library is missing, with the places that were looked at, or does not start).
-  static Result<std::unique_ptr<Dnn>> create();
+  /// choices: of earlier processes; outlives it; null: none.
+  static Result<std::unique_ptr<Dnn>> create(Choices* choices = nullptr);
   ~Dnn();
   /// Queues the convolution on the call's stream. Errors: kUnsupported (no engine does all of it: callers may try it without bias, residual and end);
   /// kInternal (the library's).
@@ -51,12 +54,16 @@ class Dnn {
   using Key = std::array<int64_t, 53>;
   Dnn();
   Result<Plan*> plan_for(const Convolution& convolution, const LibraryCall& call);
-  Status build(const Convolution& convolution, const LibraryCall& call, Plan* plan);
+  Status build(const Convolution& convolution, const LibraryCall& call, const Key& key, Plan* plan);
+  /// Units: milliseconds; infinite for what does not run.
+  Result<float> shortest_time(const Convolution& convolution, const LibraryCall& call, void* execution);
   Status launch(const Convolution& convolution, const LibraryCall& call, void* execution);
 
   std::mutex mutex_;
   std::unique_ptr<Library> library_;
   std::map<Key, std::unique_ptr<Plan>> plans_;
+  Choices* choices_ = nullptr;
+  std::string version_;  // for keys of choices
 };
 
 }  // namespace pteron::cuda

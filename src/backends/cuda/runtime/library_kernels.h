@@ -33,7 +33,7 @@ class DeviceLibrary final : public runtime::KernelState {
       auto made = std::make_shared<DeviceLibrary>();
       made->emulated_ = reinterpret_cast<Emulated>(session.driver().optional_symbol(emulated));
       if (made->emulated_ == nullptr) {
-        PTERON_ASSIGN(made->library_, Library::create());
+        PTERON_ASSIGN(made->library_, Library::create(&session.device().choices()));
       }
       return std::shared_ptr<const runtime::KernelState>(std::move(made));
     });
