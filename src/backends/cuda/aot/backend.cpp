@@ -11,12 +11,15 @@
 #include "backends/cuda/aot/lowering.h"
 #include "backends/cuda/aot/nvrtc.h"
 #include "backends/cuda/aot/operators.h"
+#include "backends/cuda/aot/spelled.h"
 #include "backends/cuda/module.h"
 #include "backends/cuda/payload.h"
 #include "base/file_writer.h"
 #include "base/str_cat.h"
 #include "format/content_hash.h"
+#include "ops/catalog.h"
 #include "passes/passes.h"
+#include "tensor/dtype.h"
 
 namespace pteron::cuda {
 namespace {
@@ -30,8 +33,48 @@ constexpr std::string_view kArchSpec = "arch", kDumpSpec = "dump_kernels", kTf32
 constexpr std::string_view kSpecs[] = {kArchSpec, backends::kDeviceSpec, kDumpSpec, kTf32Spec};
 constexpr std::string_view kDefaultArchitectures = "sm_90,compute_80";
 
-/// Operators that are computed by others: lowered in terms of what the kernels have.
-constexpr std::string_view kSpelled[] = {"aten::native_group_norm", "aten::_native_batch_norm_legit.no_stats"};
+/// Norms that are spelled out in others; those of 16-bit floats in float32, rounded once at the end as PyTorch does.
+constexpr std::string_view kSpelledNorms[] = {"aten::native_group_norm", "aten::_native_batch_norm_legit.no_stats"};
+
+bool is_spelled_norm(const ir::Node& node) { return std::ranges::find(kSpelledNorms, node.op->name) != std::end(kSpelledNorms); }
+
+/// A norm that is computed in float32 between casts.
+bool is_widened(const ir::Graph& graph, const ir::Node& node) { return is_spelled_norm(node) && is_reduced_float(graph[node.outputs[0]].type.dtype); }
+
+/// True if the node is computed as it stands.
+bool has_kernel(const ir::Graph& graph, const ir::Node& node, std::string* why) {
+  if (is_library_node(node)) {
+    Support support = library_supports(graph, node);
+    *why = std::move(support.reason);
+    return support.yes;
+  }
+  if (!is_spelled_norm(node)) return kind_of(graph, node, why) != NodeKind::kOther;
+  *why = "no kernel";
+  return false;
+}
+
+/// Puts casts around the norms that are computed in float32.
+Status widen(ir::Graph& graph, const ir::Catalog& catalog) {
+  const auto visit = [&](ir::Builder& builder, ir::NodeId id, std::vector<ir::ValueId>& replacements) -> Result<ir::Rewrite> {
+    if (!is_widened(graph, graph[id])) return ir::Rewrite::kKeep;
+    const auto cast = [&](ir::ValueId value, DType to) { return builder.op("aten::_to_copy", {value, to}); };
+    std::vector<ir::Arg> args = graph[id].args;
+    for (ir::Arg& arg : args) {
+      const auto* value = std::get_if<ir::ValueId>(&arg);
+      if (value != nullptr && value->valid() && is_reduced_float(graph[*value].type.dtype)) arg = cast(*value, DType::kFloat32);
+    }
+    const std::vector<ir::ValueId> before = graph[id].outputs, made = builder.ops(graph[id].op->name, std::move(args));
+    if (made.size() != before.size()) return builder.take_status();
+    for (size_t k = 0; k < made.size(); ++k) {
+      const ir::TensorType type = graph[before[k]].type;
+      replacements.push_back(type.dtype == DType::kFloat32 ? made[k] : cast(made[k], type.dtype));
+      if (!replacements.back().valid()) return builder.take_status();
+      graph[replacements.back()].type = type;
+    }
+    return ir::Rewrite::kReplace;
+  };
+  return ir::rewrite(graph, catalog, visit).status();
+}
 
 std::string_view setting(std::span<const format::CompileSpec> specs, std::string_view key, std::string_view missing) {
   for (const format::CompileSpec& spec : specs) {
@@ -94,7 +137,7 @@ Status spell_global_pools(ir::Graph& graph, const ir::Catalog& catalog) {
 
 class CudaBackend final : public backends::Backend {
  public:
-  explicit CudaBackend(ir::Catalog engine) : engine_(std::move(engine)) {}
+  CudaBackend(ir::Catalog engine, ir::Catalog operators) : engine_(std::move(engine)), speller_(std::move(operators), has_kernel) {}
   std::string_view name() const override { return "cuda"; }
   std::string_view id() const override { return kBackendId; }
   uint64_t alignment_bytes() const override { return kAlignment; }
@@ -115,21 +158,16 @@ class CudaBackend final : public backends::Backend {
   }
 
   Support supports(const ir::Graph& graph, const ir::Node& node) const override {
-    if (is_library_node(node)) return library_supports(graph, node);
-    if (std::ranges::find(kSpelled, node.op->name) != std::end(kSpelled)) {
-      const DType dtype = graph[node.outputs[0]].type.dtype;
-      if (dtype == DType::kFloat32 || dtype == DType::kFloat64) return {};
-      return Support::no("16-bit floats");
-    }
     std::string why;
-    if (kind_of(graph, node, &why) != NodeKind::kOther) return {};
-    return Support::no(std::move(why));
+    if (is_widened(graph, node) || has_kernel(graph, node, &why)) return {};
+    const Support spelled = speller_.supports(graph, node);
+    return spelled.yes || why == "no kernel" ? spelled : Support::no(std::move(why));
   }
 
   Result<CompiledGroup> compile(ir::Method& group, const GroupContext& context) const override {
     PTERON_ASSIGN(const std::vector<Target> targets, parse_targets(setting(context.specs, kArchSpec, kDefaultArchitectures)));
-    const auto keep = [](const ir::Graph&, const ir::Node& node) { return std::ranges::find(kSpelled, node.op->name) == std::end(kSpelled); };
-    PTERON_TRY(passes::decompose(group.graph, *context.catalog, keep).status());
+    PTERON_TRY(widen(group.graph, *context.catalog));
+    PTERON_TRY(speller_.spell(group.graph));
     PTERON_TRY(spell_global_pools(group.graph, *context.catalog));
     KernelSources sources;
     PTERON_TRY(lower_library(group.graph, engine_, *context.catalog, sources, {setting(context.specs, kTf32Spec, "") == "1"}));
@@ -175,6 +213,7 @@ class CudaBackend final : public backends::Backend {
   }
 
   ir::Catalog engine_;
+  Speller speller_;
 };
 
 }  // namespace
@@ -183,7 +222,8 @@ Result<std::unique_ptr<backends::Backend>> make_backend() {
   ir::Catalog engine;
   PTERON_TRY(engine.add(operators()));
   PTERON_TRY(engine.add(library_operators()));
-  return std::unique_ptr<backends::Backend>(std::make_unique<CudaBackend>(std::move(engine)));
+  PTERON_ASSIGN(ir::Catalog aten, ops::make_catalog());
+  return std::unique_ptr<backends::Backend>(std::make_unique<CudaBackend>(std::move(engine), std::move(aten)));
 }
 
 }  // namespace pteron::cuda

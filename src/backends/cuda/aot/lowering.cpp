@@ -665,7 +665,8 @@ class KernelWriter {
                          : cols.max <= 4096       ? 256
                          : cols.max <= 16384      ? 512
                                                   : 1024;
-    body_.caches_ = col_count.is_const() && cols.max <= team * 16;
+    // A row of one element has no place of its own: what reads it may stand outside of the loops.
+    body_.caches_ = col_count.is_const() && cols.max > 1 && cols.max <= team * 16;
     // What the kernel gives: every element of the rows, or one number a row.
     const bool whole = type.sizes == domain;
     std::vector<Expr> reduced, kept;
@@ -955,6 +956,10 @@ class KernelWriter {
     for (size_t i = 0; i < parameters.size(); ++i) str_append(head, i == 0 ? "" : ", ", parameters[i]);
     launch_.values = body_.values_;
     launch_.body = str_cat(head, ") {\n", code, "}\n");
+    constexpr std::string_view kPlaceholders[] = {"\x01", "\x03", "\x05", "P_SLOT", "P_ROOM", "P_FOLD_ROW"};
+    for (const std::string_view placeholder : kPlaceholders) {
+      if (launch_.body.find(placeholder) != std::string::npos) body_.fail(ValueId(), str_cat("a placeholder is left in the text of ", launch_.stem));
+    }
   }
 
   ir::Graph& graph_;
