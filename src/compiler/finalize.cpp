@@ -3,6 +3,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/background.h"
 #include "base/str_cat.h"
 #include "compiler/compile.h"
 #include "compiler/phase_clock.h"
@@ -188,22 +189,27 @@ Result<FinishedProgram> finalize(const EdgeProgram& edge, const CompileOptions& 
 
 namespace {
 
-/// After the writing, which takes as long as they do: what is written appears under its name only later, if all went well.
-Status wait_for_checks(const FinishedProgram& finished) {
-  for (const std::function<Status()>& check : finished.pending_checks) PTERON_TRY(check());
-  return ok_status();
+/// Writes while the archive's checksums are compared, which reads the same bytes: what is written appears under its name only later, if all went well.
+template <typename Write>
+Status write_and_check(const FinishedProgram& finished, Write&& write) {
+  Status checked;
+  Background beside([&] {
+    for (size_t i = 0; i < finished.pending_checks.size() && checked.ok(); ++i) checked = finished.pending_checks[i]();
+  });
+  Status written = write();
+  beside.wait();
+  PTERON_TRY(std::move(written));
+  return checked;
 }
 
 }  // namespace
 
 Status write_data(const FinishedProgram& finished, ByteSink& sink) {
-  PTERON_TRY(format::write_data_file(finished.data, {finished.alignment_bytes}, sink));
-  return wait_for_checks(finished);
+  return write_and_check(finished, [&] { return format::write_data_file(finished.data, {finished.alignment_bytes}, sink); });
 }
 
 Status write_program(const FinishedProgram& finished, ByteSink& sink) {
-  PTERON_TRY(format::write_program(finished.program, {finished.alignment_bytes}, sink));
-  return wait_for_checks(finished);
+  return write_and_check(finished, [&] { return format::write_program(finished.program, {finished.alignment_bytes}, sink); });
 }
 
 }  // namespace pteron::compiler

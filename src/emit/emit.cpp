@@ -2,6 +2,7 @@
 #include "emit/emit.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/checked_math.h"
 #include "base/str_cat.h"
@@ -98,6 +99,22 @@ Result<SharedStates> place_shared(const ir::Program& program, const EmitOptions&
   return shared;
 }
 
+/// Constants stored outside that the methods' nodes read, each once. Those of control flow are left to be found later.
+std::vector<ir::ConstantId> external_constants(const ir::Program& program, std::span<const ir::Method* const> methods, const EmitOptions& options) {
+  std::vector<ir::ConstantId> ids;
+  std::set<uint32_t> seen;
+  for (const ir::Method* method : methods) {
+    const ir::Graph& graph = method->graph;
+    for (const ir::NodeId node : graph.order) {
+      ir::for_each_use(graph[node], [&](ir::ValueId value) {
+        const ir::ConstantId id = graph[value].constant;
+        if (id.valid() && is_external(program[id], options) && seen.insert(id.index).second) ids.push_back(id);
+      });
+    }
+  }
+  return ids;
+}
+
 }  // namespace
 
 std::span<const std::string_view> helper_kernels(Profile profile) {
@@ -124,6 +141,7 @@ Result<Emitted> emit_methods(const ir::Program& program, std::span<const ir::Met
   Emitted out;
   ConstantPool pool(program, options.external_keys);
   PTERON_ASSIGN(const SharedStates shared, place_shared(program, options));
+  if (options.is_payload) PTERON_TRY(pool.make_keys(external_constants(program, methods, options)));
   for (const ir::Method* method : methods) {
     MethodReport report;
     format::MethodMeta meta;

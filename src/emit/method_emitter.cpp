@@ -90,12 +90,21 @@ namespace {
 /// Between tensors of one device.
 constexpr std::string_view kDeviceCopy = "pteron::device_copy.out";
 
-/// True if the constant's bytes need not be computed or gathered.
-bool lies_in_file(const ir::Constant& c) {
+/// The order in which the program around stores the constant's dims.
+std::vector<uint8_t> stored_order(const ir::Constant& c) {
+  TensorType type = ir::contiguous_type(c.dtype, {c.sizes.begin(), c.sizes.end()});
+  if (c.any_order) type.strides.assign(c.strides.begin(), c.strides.end());
+  return dim_order_of(type);
+}
+
+/// True if the constant's bytes need not be computed or gathered to be stored in that order.
+bool lies_in_file(const ir::Constant& c, const std::vector<uint8_t>& order) {
   if (c.data == nullptr) return c.numel() == 0;
-  const Sizes dense = contiguous_strides(c.sizes);
-  for (size_t d = 0; d < c.sizes.size(); ++d) {
-    if (c.sizes[d] != 1 && c.strides[d] != dense[d]) return false;
+  int64_t dense = 1;
+  for (size_t i = order.size(); i-- > 0;) {
+    const size_t d = order[i];
+    if (c.sizes[d] != 1 && c.strides[d] != dense) return false;
+    dense *= std::max<int64_t>(c.sizes[d], 1);
   }
   return true;
 }
@@ -105,28 +114,52 @@ bool lies_in_file(const ir::Constant& c) {
 // Bytes that were made for their key are kept for the file up to this sum; what is beyond is made again, so that memory stays bounded.
 constexpr uint64_t kKeptBytes = 32 << 20;
 
+Result<ExternalConstant> ConstantPool::stored(ir::ConstantId id) const {
+  const ir::Constant& c = program_[id];
+  const std::vector<uint8_t> order = stored_order(c);
+  ExternalConstant constant;
+  // The bytes are those of a row-major tensor with its dims in this order: the same weight read as it is has the same key.
+  constant.layout = {c.dtype, {}, {}};
+  for (const uint8_t d : order) constant.layout.sizes.push_back(c.sizes[d]);
+  PTERON_ASSIGN(constant.payload, payload(id, order));
+  return constant;
+}
+
+Status ConstantPool::make_keys(std::span<const ir::ConstantId> ids) {
+  std::vector<ir::ConstantId> made;
+  std::vector<ExternalConstant> constants;
+  for (const ir::ConstantId id : ids) {
+    const ir::Constant& c = program_[id];
+    if (keys_.keys.contains(id.index) || !lies_in_file(c, stored_order(c))) continue;
+    PTERON_ASSIGN(ExternalConstant constant, stored(id));
+    made.push_back(id);
+    constants.push_back(std::move(constant));
+  }
+  std::vector<format::HashedTensor> tensors;
+  for (const ExternalConstant& constant : constants) tensors.push_back({constant.layout.dtype, constant.layout.sizes, &constant.payload});
+  PTERON_ASSIGN(const std::vector<std::string> hashes, format::tensor_hashes(tensors));
+  for (size_t i = 0; i < made.size(); ++i) keys_.keys.emplace(made[i].index, format::weight_key(hashes[i]));
+  return ok_status();
+}
+
 Result<std::string> ConstantPool::external_key(ir::ConstantId id) {
   const auto found = keys_.keys.find(id.index);
   if (found != keys_.keys.end() && listed_.contains(id.index)) return found->second;
   const ir::Constant& c = program_[id];
-  std::vector<uint8_t> order(c.sizes.size());
-  std::iota(order.begin(), order.end(), uint8_t{0});
-  ExternalConstant constant;
-  constant.layout = {c.dtype, c.sizes, {}};
-  PTERON_ASSIGN(constant.payload, payload(id, order));
+  PTERON_ASSIGN(ExternalConstant constant, stored(id));
   listed_.insert(id.index);
   if (found != keys_.keys.end()) {
     constant.key = found->second;
     external.push_back(std::move(constant));
     return found->second;
   }
-  if (!lies_in_file(c) && keys_.kept_bytes + constant.payload.size_bytes <= kKeptBytes) {
+  if (!lies_in_file(c, stored_order(c)) && keys_.kept_bytes + constant.payload.size_bytes <= kKeptBytes) {
     PTERON_ASSIGN(Buffer bytes, format::payload_bytes(constant.payload));
     constant.made = std::make_shared<const Buffer>(std::move(bytes));  // shared: with the group's named data
     constant.payload = format::Payload::borrow(constant.made->span());
     keys_.kept_bytes += constant.payload.size_bytes;
   }
-  PTERON_ASSIGN(constant.key, format::weight_key(c.dtype, c.sizes, constant.payload));
+  PTERON_ASSIGN(constant.key, format::weight_key(constant.layout.dtype, constant.layout.sizes, constant.payload));
   std::string key = constant.key;
   keys_.keys.emplace(id.index, key);
   external.push_back(std::move(constant));
@@ -224,11 +257,11 @@ Result<Placement> MethodEmitter::new_planned(const TensorType& type, std::string
   return whole(root, value, type, dim_order);
 }
 
-bool MethodEmitter::is_external(const ir::Constant& constant) const {
-  if (!options_.is_payload && !options_.external_weights) return false;
-  if (constant.size_bytes() >= (options_.external_weights ? kExternalWeightBytes : kExternalBytes)) return true;
+bool is_external(const ir::Constant& constant, const EmitOptions& options) {
+  if (!options.is_payload && !options.external_weights) return false;
+  if (constant.size_bytes() >= (options.external_weights ? kExternalWeightBytes : kExternalBytes)) return true;
   const bool is_weight = constant.origin == ir::Constant::Origin::kParameter || constant.origin == ir::Constant::Origin::kBuffer;
-  return options_.external_weights && is_weight && constant.size_bytes() > 0;
+  return options.external_weights && is_weight && constant.size_bytes() > 0;
 }
 
 Result<Placement> MethodEmitter::place_constant(ir::ConstantId id) {
@@ -237,8 +270,8 @@ Result<Placement> MethodEmitter::place_constant(ir::ConstantId id) {
   const ir::Constant& c = program_[id];
   TensorType type{c.dtype, {c.sizes.begin(), c.sizes.end()}, {c.strides.begin(), c.strides.end()}, {}};
   std::vector<uint8_t> dim_order;
-  const bool external = is_external(c);
-  if (external && options_.is_payload) type = ir::contiguous_type(c.dtype, std::move(type.sizes));
+  const bool external = is_external(c, options_);
+  if (external && options_.is_payload && !c.any_order) type = ir::contiguous_type(c.dtype, std::move(type.sizes));
   PTERON_ASSIGN(format::TensorSpec spec, tensor_spec(type, c.name, &dim_order));
   if (external) {
     PTERON_ASSIGN(spec.external_name, options_.is_payload ? pool_.external_key(id) : pool_.external_name(id, dim_order));
@@ -261,7 +294,7 @@ Result<Placement> MethodEmitter::place_constant_on(ir::ConstantId id, Device dev
   PTERON_ASSIGN(Placement place, new_planned(type, c.name));
   roots_[place.root].persistent = true;
   auto& spec = std::get<format::TensorSpec>(plan_.values[static_cast<size_t>(place.value)]);
-  if (is_external(c)) {
+  if (is_external(c, options_)) {
     PTERON_ASSIGN(spec.external_name, pool_.external_name(id, spec.dim_order));
   } else {
     PTERON_ASSIGN(spec.data_index, pool_.initial_state(id));

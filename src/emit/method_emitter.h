@@ -27,8 +27,10 @@ class ConstantPool {
   Result<uint32_t> constant(ir::ConstantId id, const std::vector<uint8_t>& dim_order);
   /// Index (from 1) in ProgramSpec::initial_states; 0 if all its bytes are zero (planned memory starts as zeros).
   Result<uint32_t> initial_state(ir::ConstantId id);
-  /// Key of a constant that the program around stores (row-major).
+  /// Key of a constant that the program around stores, row-major or, if its users read any order, in its own.
   Result<std::string> external_key(ir::ConstantId id);
+  /// Makes the keys of several such constants ahead, on several threads where their bytes lie in the archive. Errors: as external_key.
+  Status make_keys(std::span<const ir::ConstantId> ids);
   /// Name of a constant that a data file stores in `dim_order`: its own, or one made of its bytes if it has none or another constant has it.
   Result<std::string> external_name(ir::ConstantId id, const std::vector<uint8_t>& dim_order);
 
@@ -38,6 +40,8 @@ class ConstantPool {
 
  private:
   Result<format::Payload> payload(ir::ConstantId id, const std::vector<uint8_t>& dim_order) const;
+  /// A constant as the program around stores it, without a key.
+  Result<ExternalConstant> stored(ir::ConstantId id) const;
   const ir::Program& program_;
   ExternalKeys own_keys_;
   ExternalKeys& keys_;
@@ -81,6 +85,9 @@ struct SharedStates {
   std::map<std::string, uint64_t, std::less<>> offsets;
   uint64_t arena_bytes = 0;
 };
+
+/// Whether the constant's bytes are stored outside of what is emitted.
+bool is_external(const ir::Constant& constant, const EmitOptions& options);
 
 class MethodEmitter {
  public:
@@ -197,8 +204,6 @@ class MethodEmitter {
   Result<int32_t> tensor_value(const ir::Graph& graph, ir::ValueId id);
   Result<Placement> new_planned(const ir::TensorType& type, std::string_view what);
   Result<format::TensorSpec> tensor_spec(const ir::TensorType& type, std::string_view what, std::vector<uint8_t>* dim_order);
-  /// True if the bytes are stored elsewhere.
-  bool is_external(const ir::Constant& constant) const;
   Result<Placement> place_constant(ir::ConstantId id);
   /// A constant in a device's memory: planned for the whole call, with the constant's bytes as its initial ones.
   Result<Placement> place_constant_on(ir::ConstantId id, Device device);

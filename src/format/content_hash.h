@@ -6,6 +6,8 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/byte_sink.h"
 #include "format/payload.h"
@@ -37,7 +39,19 @@ std::string hash_hex(std::span<const std::byte> bytes);
 /// 32 hex digits over dtype, sizes and the payload's bytes. The payload must hold the row-major values for the key to be canonical.
 /// Errors: the producer's.
 Result<std::string> tensor_hash_hex(DType dtype, std::span<const int64_t> sizes, const Payload& row_major);
-/// Key of a delegate's weight: "pteron/<32 hex>" of tensor_hash_hex.
+/// A tensor to be hashed. Owns: nothing.
+struct HashedTensor {
+  DType dtype = DType::kFloat32;
+  std::span<const int64_t> sizes;
+  const Payload* row_major = nullptr;
+};
+/// tensor_hash_hex of each, in order. Large tensors whose bytes are there are shared out to a few threads, since one thread does not read as fast as
+/// memory gives; payloads that are made are made one at a time, by the caller.
+/// Errors: the producers'.
+Result<std::vector<std::string>> tensor_hashes(std::span<const HashedTensor> tensors);
+/// Key of a delegate's weight with this tensor_hash_hex: "pteron/<32 hex>".
+std::string weight_key(std::string_view hash);
+/// The same of a tensor. Errors: as tensor_hash_hex.
 Result<std::string> weight_key(DType dtype, std::span<const int64_t> sizes, const Payload& row_major);
 
 }  // namespace pteron::format

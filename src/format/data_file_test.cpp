@@ -165,5 +165,32 @@ TEST(ContentHash, DependsOnTypeSizesAndBytesOnly) {
   EXPECT_EQ(hash_hex({}), "99aa06d3014798d86001c324468d497f");
 }
 
+TEST(ContentHash, OfManyTensorsIsThatOfEach) {
+  // More than threads are worth, and among them one that is made.
+  constexpr int64_t kCount = 9, kFloats = int64_t{1} << 19;
+  const std::array<int64_t, 1> sizes = {kFloats};
+  std::vector<std::vector<float>> values(kCount);
+  std::vector<Payload> payloads;
+  std::vector<HashedTensor> tensors;
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i].assign(kFloats, static_cast<float>(i));
+    const auto bytes = std::as_bytes(std::span(values[i]));
+    payloads.push_back(i != 4 ? Payload::borrow(bytes) : Payload::produce(bytes.size(), [bytes]() -> Result<Buffer> {
+      PTERON_ASSIGN(Buffer made, Buffer::create(bytes.size()));
+      std::ranges::copy(bytes, made.data());
+      return made;
+    }));
+  }
+  for (const Payload& payload : payloads) tensors.push_back({DType::kFloat32, sizes, &payload});
+  const auto hashes = tensor_hashes(tensors);
+  ASSERT_TRUE(hashes.ok());
+  ASSERT_EQ(hashes->size(), tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) EXPECT_EQ((*hashes)[i], *tensor_hash_hex(DType::kFloat32, sizes, payloads[i])) << i;
+  EXPECT_TRUE(tensor_hashes({})->empty());
+
+  payloads[4] = Payload::produce(4 * kFloats, []() -> Result<Buffer> { return Status(Code::kInvalidFile, "no such bytes"); });
+  EXPECT_EQ(tensor_hashes(tensors).status().message(), "no such bytes");
+}
+
 }  // namespace
 }  // namespace pteron::format

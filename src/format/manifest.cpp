@@ -128,11 +128,24 @@ Result<std::vector<ManifestEntry>> parse_manifest(std::string_view text) {
 
 Result<std::string> add_manifest(DataFileSpec& data) {
   std::vector<ManifestEntry> entries;
-  for (const DataEntrySpec& entry : data.entries) {
+  std::vector<HashedTensor> tensors;  // of entries whose hash is not known
+  std::vector<size_t> entry_of;
+  for (size_t i = 0; i < data.entries.size(); ++i) {
+    const DataEntrySpec& entry = data.entries[i];
     if (entry.blob >= data.blobs.size()) return Status(Code::kInvalidInput, str_cat("data ", entry.key, " names a blob that is not there"));
     const DataBlobSpec& blob = data.blobs[entry.blob];
+    if (!blob.hash.empty() || !entry.layout.has_value()) continue;
+    tensors.push_back({entry.layout->dtype, entry.layout->sizes, &blob.payload});
+    entry_of.push_back(i);
+  }
+  PTERON_ASSIGN(const std::vector<std::string> hashes, tensor_hashes(tensors));
+  for (size_t i = 0, known = 0; i < data.entries.size(); ++i) {
+    const DataEntrySpec& entry = data.entries[i];
+    const DataBlobSpec& blob = data.blobs[entry.blob];
     ManifestEntry line{entry.key, blob.payload.size_bytes, blob.hash, entry.layout};
-    if (line.hash.empty()) {
+    if (known < entry_of.size() && entry_of[known] == i) {
+      line.hash = hashes[known++];
+    } else if (line.hash.empty()) {
       PTERON_ASSIGN(line.hash, payload_hash(blob.payload, entry.layout));
     }
     if (line.layout.has_value()) line.layout->dim_order.clear();

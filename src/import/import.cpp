@@ -321,7 +321,7 @@ Status import_archive(std::shared_ptr<FileBytes> file, const ir::Catalog& catalo
     weights.add_to(check, archive);
     constants.add_to(check, archive);
   }
-  check.start();
+  check.start(options.pending_checks == nullptr);
   const std::string path = str_cat("models/", model, ".json");
   PTERON_ASSIGN(const JsonDocument document, archive.json(path));
   PTERON_TRY(check_version(document.root(), options.log));

@@ -15,13 +15,13 @@ void PayloadCheck::add(const ZipEntry& entry, std::string name) {
   if (entry.method == 0) entries_.emplace_back(&entry, std::move(name));
 }
 
-void PayloadCheck::start() {
+void PayloadCheck::start(bool beside) {
   std::stable_sort(entries_.begin(), entries_.end(), [](const auto& a, const auto& b) { return a.first->data_offset < b.first->data_offset; });
   entries_.erase(std::unique(entries_.begin(), entries_.end(), [](const auto& a, const auto& b) { return a.first == b.first; }), entries_.end());
   found_.resize(entries_.size());
   uint64_t bytes = 0;
   for (const auto& [entry, name] : entries_) bytes += entry->size_bytes;
-  if (bytes >= kWorthAThread) beside_ = std::make_unique<Background>([this] { work(); });
+  if (beside && bytes >= kWorthAThread) beside_ = std::make_unique<Background>([this] { work(); });
 }
 
 void PayloadCheck::work() {

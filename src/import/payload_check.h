@@ -1,4 +1,4 @@
-// Checksums of an archive's weights, compared while the program is read. Used by import.cpp.
+// Checksums of an archive's weights, compared while the program is read or, better, while it is written. Used by import.cpp.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@
 
 namespace pteron::importer {
 
-/// Entries are checked by a thread beside the caller and, in finish(), by the caller too.
+/// Entries are checked in finish() by the caller, and before that by a thread beside it if start() says so.
 /// Owns:    nothing of the archive, which must live longer.
 class PayloadCheck {
  public:
@@ -26,7 +26,8 @@ class PayloadCheck {
   PayloadCheck& operator=(const PayloadCheck&) = delete;
   /// Before start(). Each entry is checked once; deflated ones are not, since reading them does it.
   void add(const ZipEntry& entry, std::string name);
-  void start();
+  /// beside: whether a thread begins now; otherwise finish() does everything, and may run beside other work itself.
+  void start(bool beside);
   /// The first damaged one by place in the archive; the same when it is called again, from any thread.
   /// Errors: kInvalidFile, with the weight's name.
   Status finish();

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "base/str_cat.h"
 #include "base/zip_test_writer.h"
 
@@ -20,7 +22,8 @@ std::string archive_of(size_t damaged) {
 }
 
 TEST(PayloadCheck, NamesTheDamagedWeight) {
-  for (const size_t damaged : {size_t{0}, kEntries / 2, kEntries - 1, kEntries}) {
+  for (size_t i = 0; i < 8; ++i) {
+    const size_t damaged = std::array{size_t{0}, kEntries / 2, kEntries - 1, kEntries}[i / 2];
     const std::string file = archive_of(damaged);
     const auto zip = ZipFile::open(std::as_bytes(std::span(file)), nullptr);
     ASSERT_TRUE(zip.ok());
@@ -29,7 +32,7 @@ TEST(PayloadCheck, NamesTheDamagedWeight) {
       check.add(entry, std::string(entry.name));
       check.add(entry, "again");  // counts once
     }
-    check.start();
+    check.start(i % 2 == 0);
     const Status found = check.finish();
     EXPECT_EQ(found.ok(), damaged == kEntries);
     EXPECT_EQ(check.finish().message(), found.message());
@@ -45,7 +48,7 @@ TEST(PayloadCheck, MayBeLeftUnfinished) {
   ASSERT_TRUE(zip.ok());
   PayloadCheck check(*zip);
   for (const ZipEntry& entry : zip->entries()) check.add(entry, std::string(entry.name));
-  check.start();
+  check.start(true);
 }
 
 }  // namespace

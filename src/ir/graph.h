@@ -169,6 +169,7 @@ struct Constant {
   Origin origin = Origin::kFolded;
   std::string hash;                       ///< of the bytes, if they are known only by it (a graph read from text)
   bool mutable_elsewhere = false;         ///< some state starts from it: never merged, never folded
+  bool any_order = false;                 ///< its users read any strides: a file holds its dims in the order of `strides`, not row-major
 
   int64_t numel() const;
   size_t size_bytes() const;

@@ -202,3 +202,32 @@ def test_strict_names_what_stays_outside(pteron, tmp_path):
     done = pteron("compile", tmp_path / "m.pt2", "-o", tmp_path / "strict.pte", "--strict")
     assert done.returncode == 4 and "no backend takes 1 node: aten::nonzero (1, first nonzero), cpu: a result whose size depends on data" in done.stderr
     assert not (tmp_path / "strict.pte").exists()
+
+
+class Products(torch.nn.Module):
+    """One weight [k, n] that is multiplied with as it lies and read by rows."""
+
+    def __init__(self, bias):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(48, 80))
+        self.bias = torch.nn.Parameter(torch.randn(80)) if bias else None
+
+    def forward(self, x, rows):
+        product = x @ self.weight if self.bias is None else torch.addmm(self.bias, x, self.weight)
+        return product, self.weight[rows]
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("where", [(), ("--external-weights",)])
+def test_weights_of_products_stay_as_they_lie(pteron, tmp_path, bias, where):
+    """The engine multiplies with [n, k]; a weight [k, n] is stored once, untouched, whoever reads it."""
+    torch.manual_seed(0)
+    model, inputs = Products(bias), (torch.randn(7, 48), torch.tensor([5, 0, 47]))
+    export(model, inputs, tmp_path / "m.pt2")
+    program = compiled(pteron, tmp_path, "cpu", *where)
+    for found, expected in zip(run(pteron, tmp_path, program, inputs), model(*inputs)):
+        torch.testing.assert_close(found, expected)
+    stored = (tmp_path / "m.ptd" if where else program).read_bytes()
+    weight = model.weight.detach()
+    assert stored.count(weight.numpy().tobytes()) == 1
+    assert stored.count(weight.T.contiguous().numpy().tobytes()) == 0

@@ -80,11 +80,13 @@ class Fuser {
                           b.floating(std::numeric_limits<double>::infinity())});
   }
 
-  /// A weight [k, n] seen as [n, k].
+  /// A weight [k, n] seen as [n, k]. The file holds it as it is: packing reads one as fast as the other.
   ValueId turned_weight(ValueId weight) {
     const ir::Constant& c = *constant_of(graph_, weight);
     if (c.data == nullptr) return {};  // bytes that are made later have no second view
-    return add_constant(graph_, turned(c));
+    ir::Constant made = turned(c);
+    made.any_order = true;
+    return add_constant(graph_, std::move(made));
   }
 
   ValueId product(Builder& b, const NodeView& node) {
