@@ -12,6 +12,7 @@
 #include "backends/cuda/runtime/blas.h"
 #include "backends/cuda/runtime/dnn.h"
 #include "emulator.h"
+#include "ops/convert_float8.h"
 #include "tensor/half.h"
 
 namespace pteron::emulator {
@@ -27,6 +28,9 @@ double get(const void* data, DType dtype, int64_t i) {
     case DType::kFloat64: return static_cast<const double*>(data)[i];
     case DType::kFloat16: return half_bits_to_float(static_cast<const uint16_t*>(data)[i]);
     case DType::kBFloat16: return bfloat16_bits_to_float(static_cast<const uint16_t*>(data)[i]);
+    case DType::kInt8: return static_cast<const int8_t*>(data)[i];
+    case DType::kFloat8E4M3FN:
+    case DType::kFloat8E5M2: return ops::float8_to_float(static_cast<const uint8_t*>(data)[i], ops::float8_format(dtype));
     default: return static_cast<const float*>(data)[i];
   }
 }
@@ -37,6 +41,7 @@ void set(void* data, DType dtype, int64_t i, double value) {
     case DType::kFloat64: static_cast<double*>(data)[i] = value; break;
     case DType::kFloat16: static_cast<uint16_t*>(data)[i] = float_to_half_bits(narrow); break;
     case DType::kBFloat16: static_cast<uint16_t*>(data)[i] = float_to_bfloat16_bits(narrow); break;
+    case DType::kInt32: static_cast<int32_t*>(data)[i] = static_cast<int32_t>(value); break;
     default: static_cast<float*>(data)[i] = narrow;
   }
 }
@@ -56,7 +61,7 @@ void multiply(const Product& p) {
   std::vector<double> b(static_cast<size_t>(p.columns * p.depth)), a(static_cast<size_t>(p.depth));
   for (int64_t batch = 0; batch < p.batch; ++batch) {
     for (int64_t j = 0; j < p.columns && (batch == 0 || p.b.batch != 0); ++j) {
-      widen(p.b.data, p.dtype, batch * p.b.batch + j * p.b.column, p.b.row, p.depth, &b[static_cast<size_t>(j * p.depth)]);
+      widen(p.b.data, p.b_dtype, batch * p.b.batch + j * p.b.column, p.b.row, p.depth, &b[static_cast<size_t>(j * p.depth)]);
     }
     for (int64_t i = 0; i < p.rows; ++i) {
       widen(p.a.data, p.dtype, batch * p.a.batch + i * p.a.row, p.a.column, p.depth, a.data());
@@ -67,7 +72,7 @@ void multiply(const Product& p) {
         sum *= p.alpha;
         if (p.c.data != nullptr) sum += p.beta * get(p.c.data, p.dtype, batch * p.c.batch + i * p.c.row + j * p.c.column);
         if (p.bias != nullptr) sum += get(p.bias, p.dtype, j);
-        set(const_cast<void*>(p.d.data), p.dtype, batch * p.d.batch + i * p.d.row + j * p.d.column, end_of(p.end, sum));
+        set(const_cast<void*>(p.d.data), cuda::result_of(p.dtype), batch * p.d.batch + i * p.d.row + j * p.d.column, end_of(p.end, sum));
       }
     }
   }

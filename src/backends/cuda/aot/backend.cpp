@@ -33,6 +33,9 @@ constexpr std::string_view kArchSpec = "arch", kDumpSpec = "dump_kernels", kTf32
 constexpr std::string_view kSpecs[] = {kArchSpec, backends::kDeviceSpec, kDumpSpec, kTf32Spec};
 constexpr std::string_view kDefaultArchitectures = "sm_90,compute_80";
 
+/// The first architecture whose tensor cores multiply 8-bit floats.
+constexpr unsigned kFloat8Architecture = 89;
+
 /// Norms that are spelled out in others; those of 16-bit floats in float32, rounded once at the end as PyTorch does.
 constexpr std::string_view kSpelledNorms[] = {"aten::native_group_norm", "aten::_native_batch_norm_legit.no_stats"};
 
@@ -170,7 +173,9 @@ class CudaBackend final : public backends::Backend {
     PTERON_TRY(speller_.spell(group.graph));
     PTERON_TRY(spell_global_pools(group.graph, *context.catalog));
     KernelSources sources;
-    PTERON_TRY(lower_library(group.graph, engine_, *context.catalog, sources, {setting(context.specs, kTf32Spec, "") == "1"}));
+    const bool float8 =
+        std::ranges::all_of(targets, [](const Target& target) { return target.kind == Target::Kind::kSource || target.sm >= kFloat8Architecture; });
+    PTERON_TRY(lower_library(group.graph, engine_, *context.catalog, sources, {setting(context.specs, kTf32Spec, "") == "1", float8}));
     PTERON_TRY(passes::dce(group.graph, *context.catalog).status());
     PTERON_TRY(make_launches(group.graph, engine_, sources,
                              {context.external_weights, [](const ir::Node& node) { return node.op->name.starts_with("pteron_cuda::"); }}));

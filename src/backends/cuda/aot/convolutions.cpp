@@ -10,6 +10,7 @@
 #include "backends/cuda/aot/convolution_text.h"
 #include "backends/cuda/aot/element_text.h"
 #include "backends/cuda/aot/library.h"
+#include "backends/cuda/aot/quantized.h"
 #include "base/buffer.h"
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
@@ -106,7 +107,8 @@ Result<Buffer> reordered_bytes(const Constant& from, const std::vector<size_t>& 
 
 class ConvolutionMatcher {
  public:
-  ConvolutionMatcher(Graph& graph, const ir::Catalog& catalog, bool tf32) : graph_(graph), catalog_(catalog), tf32_(tf32) {}
+  ConvolutionMatcher(Graph& graph, const ir::Catalog& catalog, KernelSources& sources, const LibraryOptions& options)
+      : graph_(graph), catalog_(catalog), tf32_(options.tf32), quantized_(graph, catalog, sources, options) {}
 
   Result<Rewrite> visit(Builder& b, NodeId id, std::vector<ValueId>& replacements) {
     const Node& node = graph_[id];
@@ -190,6 +192,7 @@ class ConvolutionMatcher {
 
   ValueId lower(Builder& b, const Node& node) {
     if (!library_supports(graph_, node).yes) return {};
+    if (const ValueId made = quantized_.convolution(b, node, [&](ValueId x) { return image(b, x); }); made.valid()) return made;
     const NodeView n(graph_, *node.op, node.args);
     const size_t dims = static_cast<size_t>(n.type("input").rank()) - 2;
     const auto list = [&](std::string_view name, int64_t missing) {
@@ -208,6 +211,7 @@ class ConvolutionMatcher {
   Graph& graph_;
   const ir::Catalog& catalog_;
   bool tf32_;
+  QuantizedLowering quantized_;
   std::vector<std::pair<ir::ConstantId, ValueId>> made_;
 };
 
@@ -325,7 +329,7 @@ Status lower_convolutions(Graph& graph, const ir::Catalog& engine, const ir::Cat
   if (!has_any) return ok_status();
   std::vector<TensorType> results;
   ir::for_each_result(graph, [&](ValueId& used) { results.push_back(graph[used].type); });
-  ConvolutionMatcher matcher(graph, catalog, options.tf32);
+  ConvolutionMatcher matcher(graph, catalog, sources, options);
   PTERON_TRY(
       ir::rewrite(graph, engine, [&](Builder& b, NodeId id, std::vector<ValueId>& replacements) { return matcher.visit(b, id, replacements); }).status());
   PTERON_TRY(keep_results(graph, catalog, results));

@@ -17,6 +17,7 @@ namespace pteron::cuda {
 
 inline constexpr std::string_view kProduct = "pteron_cuda::product";
 inline constexpr std::string_view kRowProduct = "pteron_cuda::row_product";
+inline constexpr std::string_view kIntegerSums = "pteron_cuda::integer_sums";
 inline constexpr std::string_view kConvolution = "pteron_cuda::convolution";
 inline constexpr std::string_view kAttention = "pteron_cuda::attention";
 
@@ -26,6 +27,7 @@ std::span<const ir::OpDef> library_operators();
 /// What a compilation may set.
 struct LibraryOptions {
   bool tf32 = false;  ///< products and convolutions of float32 may round their operands to TF32
+  bool float8 = false;  ///< every device that the kernels are translated for multiplies 8-bit floats (sm_89 and later)
 };
 
 /// True for the operators that lower_library() takes: linear, mm, addmm, bmm, baddbmm, convolution, scaled_dot_product_attention.

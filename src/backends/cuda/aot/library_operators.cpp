@@ -25,7 +25,7 @@ Status infer_product(InferContext& c) {
   if (a.rank() < 1 || b.rank() < 2 || (b.rank() > 2 && a.rank() != b.rank())) return Status(Code::kInvalidInput, str_cat(c.op().name, ": ranks do not fit"));
   std::vector<Expr> sizes = a.sizes;
   sizes.back() = b.sizes[b.sizes.size() - (c.boolean("turned") ? 2 : 1)];
-  c.add(a.dtype, std::move(sizes));
+  c.add(a.dtype == DType::kInt8 ? DType::kInt32 : is_float8(a.dtype) ? DType::kFloat32 : a.dtype, std::move(sizes));
   return ok_status();
 }
 
@@ -38,13 +38,27 @@ Status infer_row_product(InferContext& c) {
   return ok_status();
 }
 
+/// A channels-last type.
+TensorType image_type(DType dtype, std::vector<Expr> sizes) {
+  TensorType type = ir::contiguous_type(dtype, std::move(sizes));
+  Expr stride = dim_max(type.sizes[1], 1);
+  type.strides[1] = 1;
+  for (size_t d = type.sizes.size() - 1; d >= 2; --d) {
+    type.strides[d] = stride;
+    stride = stride * dim_max(type.sizes[d], 1);
+  }
+  type.strides[0] = stride;
+  return type;
+}
+
 /// The weight is [outputs, ..., inputs of a group]; of a transposed convolution [inputs, ..., outputs of a group].
 Status infer_convolution(InferContext& c) {
   const TensorType &x = c.type("x"), &weight = c.type("weight");
   if (x.rank() < 3 || x.rank() > 5 || weight.rank() != x.rank()) return Status(Code::kInvalidInput, "pteron_cuda::convolution: ranks do not fit");
   const std::vector<Expr> stride = c.exprs("stride"), padding = c.exprs("padding"), dilation = c.exprs("dilation"), extra = c.exprs("output_padding");
   const size_t dims = static_cast<size_t>(x.rank()) - 2;
-  if (stride.size() != dims || padding.size() != dims || dilation.size() != dims) return Status(Code::kInvalidInput, "pteron_cuda::convolution: lists do not fit");
+  if (stride.size() != dims || padding.size() != dims || dilation.size() != dims)
+    return Status(Code::kInvalidInput, "pteron_cuda::convolution: lists do not fit");
   const bool transposed = c.boolean("transposed");
   std::vector<Expr> sizes{x.sizes[0], transposed ? weight.sizes.back() * c.expr("groups") : weight.sizes[0]};
   for (size_t d = 0; d < dims; ++d) {
@@ -52,21 +66,27 @@ Status infer_convolution(InferContext& c) {
     sizes.push_back(transposed ? ops::conv::transposed_size(in, kernel, stride[d], padding[d], dilation[d], extra.at(d))
                                : ops::conv::forward_size(in, kernel, stride[d], padding[d], dilation[d]));
   }
-  TensorType type = ir::contiguous_type(x.dtype, std::move(sizes));
-  Expr stride_of = dim_max(type.sizes[1], 1);
-  type.strides[1] = 1;
-  for (size_t d = type.sizes.size() - 1; d >= 2; --d) {
-    type.strides[d] = stride_of;
-    stride_of = stride_of * dim_max(type.sizes[d], 1);
+  c.add(image_type(x.dtype, std::move(sizes)));
+  return ok_status();
+}
+
+Status infer_integer_sums(InferContext& c) {
+  const TensorType &x = c.type("x"), &weight = c.type("weight");
+  const std::vector<Expr> stride = c.exprs("stride"), padding = c.exprs("padding"), dilation = c.exprs("dilation");
+  const size_t dims = stride.size();
+  if (dims < 1 || dims > 2 || x.sizes.size() != dims + 2 || weight.sizes.size() != dims + 2 || padding.size() != dims || dilation.size() != dims) {
+    return Status(Code::kInvalidInput, "pteron_cuda::integer_sums: ranks do not fit");
   }
-  type.strides[0] = stride_of;
-  c.add(std::move(type));
+  std::vector<Expr> sizes{x.sizes[0], weight.sizes[0]};
+  for (size_t d = 0; d < dims; ++d) sizes.push_back(ops::conv::forward_size(x.sizes[d + 2], weight.sizes[d + 1], stride[d], padding[d], dilation[d]));
+  c.add(image_type(DType::kInt32, std::move(sizes)));
   return ok_status();
 }
 
 Status infer_attention(InferContext& c) {
   const TensorType &q = c.type("query"), &k = c.type("key"), &v = c.type("value");
-  if (q.rank() < 2 || q.rank() > 4 || k.rank() < 2 || v.rank() != k.rank() || q.rank() < k.rank()) return Status(Code::kInvalidInput, "pteron_cuda::attention: ranks do not fit");
+  if (q.rank() < 2 || q.rank() > 4 || k.rank() < 2 || v.rank() != k.rank() || q.rank() < k.rank())
+    return Status(Code::kInvalidInput, "pteron_cuda::attention: ranks do not fit");
   std::vector<Expr> sizes(q.sizes.begin(), q.sizes.end() - 2);
   const std::vector<Expr> own = sizes;
   if (!c.boolean("gqa")) PTERON_TRY(ops::broadcast_exprs(own, std::span(k.sizes).first(k.sizes.size() - 2), &sizes));
@@ -77,15 +97,25 @@ Status infer_attention(InferContext& c) {
 }
 
 constexpr ir::OpDef kRows[] = {
-    {.schema = "pteron_cuda::product(Tensor a, Tensor b, Tensor? bias, Tensor? residual, float alpha, float beta, str activation, bool turned, bool tf32) -> Tensor",
-     .infer = infer_product, .kernel = "pteron_cuda::product.out"},
+    {.schema =
+         "pteron_cuda::product(Tensor a, Tensor b, Tensor? bias, Tensor? residual, float alpha, float beta, str activation, bool turned, bool tf32) -> Tensor",
+     .infer = infer_product,
+     .kernel = "pteron_cuda::product.out"},
     {.schema = "pteron_cuda::row_product(Tensor x, Tensor weight, Tensor? gate_weight, Tensor? bias, Tensor? residual, str kernel, int rows_a_block) -> Tensor",
-     .infer = infer_row_product, .kernel = "pteron_cuda::row_product.out"},
-    {.schema = "pteron_cuda::convolution(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, int[] stride, int[] padding, int[] dilation, bool transposed, "
-               "int[] output_padding, int groups, str activation, bool tf32, str tail) -> Tensor",
-     .infer = infer_convolution, .kernel = "pteron_cuda::convolution.out"},
-    {.schema = "pteron_cuda::attention(Tensor query, Tensor key, Tensor value, Tensor[] masks, bool causal, float scale, bool gqa, str kernel, str merge, int[] shape) -> Tensor",
-     .infer = infer_attention, .kernel = "pteron_cuda::attention.out"},
+     .infer = infer_row_product,
+     .kernel = "pteron_cuda::row_product.out"},
+    {.schema =
+         "pteron_cuda::convolution(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, int[] stride, int[] padding, int[] dilation, bool transposed, "
+         "int[] output_padding, int groups, str activation, bool tf32, str tail) -> Tensor",
+     .infer = infer_convolution,
+     .kernel = "pteron_cuda::convolution.out"},
+    {.schema = "pteron_cuda::integer_sums(Tensor x, Tensor weight, int[] stride, int[] padding, int[] dilation, int groups, str kernel, int[] block) -> Tensor",
+     .infer = infer_integer_sums,
+     .kernel = "pteron_cuda::integer_sums.out"},
+    {.schema = "pteron_cuda::attention(Tensor query, Tensor key, Tensor value, Tensor[] masks, bool causal, float scale, bool gqa, str kernel, str merge, "
+               "int[] shape) -> Tensor",
+     .infer = infer_attention,
+     .kernel = "pteron_cuda::attention.out"},
 };
 
 constexpr std::string_view kProducts[] = {"aten::linear", "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"};
@@ -105,7 +135,8 @@ Support supports_product(const NodeView& n) {
       if (dim_is(size, 0)) return Support::no("a product of empty tensors");
     }
   }
-  if (!is_library_dtype(dtype, true)) return Support::no(str_cat("a product of ", dtype_name(dtype)));
+  const bool integers = is_integral(dtype, false) && (n.op().name == "aten::mm" || n.op().name == "aten::bmm");
+  if (!is_library_dtype(dtype, true) && !integers) return Support::no(str_cat("a product of ", dtype_name(dtype)));
   for (const char* factor : {"alpha", "beta"}) {
     if (n.has(factor) && !ir::is_number(n.expr(factor))) return Support::no(str_cat("a product whose ", factor, " is computed"));
   }

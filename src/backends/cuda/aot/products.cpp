@@ -6,6 +6,7 @@
 
 #include "backends/cuda/aot/element_text.h"
 #include "backends/cuda/aot/library.h"
+#include "backends/cuda/aot/quantized.h"
 #include "backends/cuda/aot/row_product_text.h"
 #include "tensor/dtype.h"
 
@@ -42,13 +43,15 @@ bool is_operand_type(const TensorType& type) {
 
 class ProductMatcher {
  public:
-  ProductMatcher(Graph& graph, const ir::Catalog& catalog, bool tf32) : graph_(graph), catalog_(catalog), tf32_(tf32), uses_(ir::count_uses(graph)) {}
+  ProductMatcher(Graph& graph, const ir::Catalog& catalog, KernelSources& sources, const LibraryOptions& options)
+      : graph_(graph), catalog_(catalog), tf32_(options.tf32), quantized_(graph, catalog, sources, options), uses_(ir::count_uses(graph)) {}
 
   Result<Rewrite> visit(Builder& b, NodeId id, std::vector<ValueId>& replacements) {
     const Node& node = graph_[id];
     const NodeView view(graph_, *node.op, node.args);
     ValueId made;
-    if (is_library_node(node)) made = product(b, view, node);
+    if (is_library_node(node)) made = quantized_.product(b, node);
+    if (!made.valid() && is_library_node(node)) made = product(b, view, node);
     if (!made.valid()) made = sum(b, view, node);
     if (!made.valid()) made = activated(b, view);
     if (!made.valid()) return Rewrite::kKeep;
@@ -79,11 +82,19 @@ class ProductMatcher {
 
   ValueId product(Builder& b, const NodeView& n, const Node& node) {
     const std::string& op = node.op->name;
+    if (is_integral(type(node.outputs[0]).dtype, false)) return integers(b, n, type(node.outputs[0]));
     if (op == "aten::linear") return linear(b, n, node);
     if (op == "aten::mm" || op == "aten::bmm") return make(b, n.value("self"), n.value("mat2"), {}, {}, 1, 0, false);
     if (op == "aten::addmm") return with_sum(b, n, node, n.value("mat1"), n.value("mat2"));
     if (op == "aten::baddbmm") return with_sum(b, n, node, n.value("batch1"), n.value("batch2"));
     return {};
+  }
+
+  /// mm and bmm of integers: sums of products, by generated kernels.
+  ValueId integers(Builder& b, const NodeView& n, const TensorType& out) {
+    const int64_t rank = out.rank();
+    const ValueId a = aten(b, "aten::unsqueeze", {n.value("self"), Expr(rank)}), other = aten(b, "aten::unsqueeze", {n.value("mat2"), Expr(rank - 2)});
+    return aten(b, "aten::sum.dim_IntList", {aten(b, "aten::mul.Tensor", {a, other}), std::vector<Expr>{Expr(rank - 1)}, b.boolean(false), out.dtype});
   }
 
   ValueId linear(Builder& b, const NodeView& n, const Node& node) {
@@ -125,7 +136,9 @@ class ProductMatcher {
     const TensorType& out = type(self.outputs[0]);
     for (const auto& [sum, other] : {std::pair(left, right), std::pair(right, left)}) {
       const Node* open = own_node(sum);
-      if (open == nullptr || sum == other || type(other).dtype != out.dtype || type(sum).dtype != out.dtype || type(sum).sizes != out.sizes) continue;
+      if (open == nullptr || sum == other || !is_floating(out.dtype) || type(open->outputs[0]).dtype != type(std::get<ValueId>(open->args[0])).dtype ||
+          type(other).dtype != out.dtype || type(sum).dtype != out.dtype || type(sum).sizes != out.sizes)
+        continue;
       const NodeView view(graph_, *open->op, open->args);
       if (view.value("residual").valid() || view.text("activation") != "none") continue;
       std::vector<Arg> args = open->args;
@@ -146,7 +159,9 @@ class ProductMatcher {
     const bool relu = op == "aten::relu", gelu = op == "aten::gelu" && node.text("approximate") == "tanh";
     if (!relu && !gelu) return {};
     const Node* open = own_node(node.value("self"));
-    if (open == nullptr || type(open->outputs[0]).dtype == DType::kFloat64 || NodeView(graph_, *open->op, open->args).text("activation") != "none") return {};
+    if (open == nullptr || type(open->outputs[0]).dtype == DType::kFloat64 || type(open->outputs[0]).dtype != type(std::get<ValueId>(open->args[0])).dtype ||
+        NodeView(graph_, *open->op, open->args).text("activation") != "none")
+      return {};
     std::vector<Arg> args = open->args;
     set_arg(*open, args, "activation", std::string(relu ? "relu" : "gelu_tanh"));
     return b.op(kProduct, std::move(args));
@@ -155,6 +170,7 @@ class ProductMatcher {
   Graph& graph_;
   const ir::Catalog& catalog_;
   bool tf32_;
+  QuantizedLowering quantized_;
   std::vector<uint32_t> uses_;
 };
 
@@ -184,7 +200,7 @@ class RowMatcher {
   int64_t few_rows(const NodeView& n) const {
     const TensorType &a = type(n.value("a")), &w = type(n.value("b"));
     if (!n.boolean("turned") || w.rank() != 2 || !w.is_static() || !a.is_static() || !ir::is_contiguous(a) || !ir::is_contiguous(w)) return 0;
-    if (a.dtype == DType::kFloat64 || n.text("activation") != "none" || ir::number_of(n.expr("alpha")) != 1) return 0;
+    if (!is_library_dtype(a.dtype, false) || n.text("activation") != "none" || ir::number_of(n.expr("alpha")) != 1) return 0;
     if (n.value("residual").valid() && ir::number_of(n.expr("beta")) != 1) return 0;
     int64_t rows = 1;
     for (size_t d = 0; d + 1 < a.sizes.size(); ++d) rows *= a.sizes[d].value();
@@ -252,7 +268,7 @@ class RowMatcher {
 }  // namespace
 
 Status lower_products(Graph& graph, const ir::Catalog& engine, const ir::Catalog& catalog, KernelSources& sources, const LibraryOptions& options) {
-  ProductMatcher matcher(graph, catalog, options.tf32);
+  ProductMatcher matcher(graph, catalog, sources, options);
   PTERON_TRY(
       ir::rewrite(graph, engine, [&](Builder& b, NodeId id, std::vector<ValueId>& replacements) { return matcher.visit(b, id, replacements); }).status());
   RowMatcher rows(graph, sources);

@@ -30,8 +30,8 @@ struct Heuristic {
 };
 
 constexpr int kSuccessful = 0;
-constexpr int kTypeFloat32 = 0, kTypeFloat64 = 1, kTypeFloat16 = 2, kTypeBFloat16 = 14;
-constexpr int kComputeFloat32 = 68, kComputeTf32 = 77, kComputeFloat64 = 70;
+constexpr int kTypeFloat32 = 0, kTypeFloat64 = 1, kTypeFloat16 = 2, kTypeInt8 = 3, kTypeInt32 = 10, kTypeBFloat16 = 14, kTypeFloat8E4M3 = 28, kTypeFloat8E5M2 = 29;
+constexpr int kComputeFloat32 = 68, kComputeTf32 = 77, kComputeFloat64 = 70, kComputeInt32 = 72;
 constexpr int kDescTransA = 3, kDescTransB = 4, kDescEpilogue = 7, kDescBiasPointer = 8;
 constexpr int kLayoutBatchCount = 5, kLayoutBatchStride = 6;
 constexpr int kPreferenceWorkspace = 1, kPreferenceAlignmentA = 5;  // of b, c and d: the next three
@@ -47,6 +47,10 @@ int type_of(DType dtype) {
     case DType::kFloat64: return kTypeFloat64;
     case DType::kFloat16: return kTypeFloat16;
     case DType::kBFloat16: return kTypeBFloat16;
+    case DType::kInt8: return kTypeInt8;
+    case DType::kInt32: return kTypeInt32;
+    case DType::kFloat8E4M3FN: return kTypeFloat8E4M3;
+    case DType::kFloat8E5M2: return kTypeFloat8E5M2;
     default: return kTypeFloat32;
   }
 }
@@ -157,13 +161,13 @@ Status Blas::run(const Product& p, const LibraryCall& call) {
 }
 
 Result<Blas::Plan*> Blas::plan_for(const Product& p, const LibraryCall& call) {
-  const size_t element = dtype_size(p.dtype);
+  const size_t element = dtype_size(p.dtype), result_element = dtype_size(result_of(p.dtype));
   const Operand a = operand_of(p.rows, p.depth, p.a), b = operand_of(p.depth, p.columns, p.b);
   const std::array<uint32_t, 4> alignment{alignment_of(p.b.data, b.lead, p.b.batch, element), alignment_of(p.a.data, a.lead, p.a.batch, element),
-                                          alignment_of(p.c.data, p.c.row, p.c.batch, element), alignment_of(p.d.data, p.d.row, p.d.batch, element)};
+                                          alignment_of(p.c.data, p.c.row, p.c.batch, result_element), alignment_of(p.d.data, p.d.row, p.d.batch, result_element)};
   uint64_t alignments = 0;
   for (const uint32_t bytes : alignment) alignments = alignments << 16 | bytes;
-  const int64_t flags = static_cast<int64_t>(p.dtype) << 8 | static_cast<int64_t>(p.end) << 4 | (p.tf32 ? 8 : 0) | (p.bias != nullptr ? 4 : 0) | (p.c.data != nullptr ? 2 : 0);
+  const int64_t flags = static_cast<int64_t>(p.b_dtype) << 16 | static_cast<int64_t>(p.dtype) << 8 | static_cast<int64_t>(p.end) << 4 | (p.tf32 ? 8 : 0) | (p.bias != nullptr ? 4 : 0) | (p.c.data != nullptr ? 2 : 0);
   const Key key{flags,     p.batch,   p.rows,    p.columns, p.depth,   a.lead, a.turned ? 1 : 0, p.a.batch, b.lead, b.turned ? 1 : 0, p.b.batch, p.c.data == nullptr ? 0 : p.c.row,
                 p.c.batch, p.d.row,   p.d.batch, static_cast<int64_t>(alignments), static_cast<int64_t>(call.scratch_bytes), 0};
   if (const auto found = plans_.find(key); found != plans_.end()) return found->second.get();
@@ -171,9 +175,10 @@ Result<Blas::Plan*> Blas::plan_for(const Product& p, const LibraryCall& call) {
   auto plan = std::make_unique<Plan>();
   Library& l = *library_;
   plan->library = &l;
-  const int type = type_of(p.dtype);
-  const int compute = p.dtype == DType::kFloat64 ? kComputeFloat64 : p.dtype == DType::kFloat32 && p.tf32 ? kComputeTf32 : kComputeFloat32;
-  bool good = l.descriptor_create(&plan->descriptor, compute, p.dtype == DType::kFloat64 ? kTypeFloat64 : kTypeFloat32) == kSuccessful;
+  const DType result = result_of(p.dtype);
+  const bool integers = result == DType::kInt32;
+  const int compute = integers ? kComputeInt32 : p.dtype == DType::kFloat64 ? kComputeFloat64 : p.dtype == DType::kFloat32 && p.tf32 ? kComputeTf32 : kComputeFloat32;
+  bool good = l.descriptor_create(&plan->descriptor, compute, integers ? kTypeInt32 : p.dtype == DType::kFloat64 ? kTypeFloat64 : kTypeFloat32) == kSuccessful;
   const auto set = [&](int attribute, const auto& value) { good = good && l.descriptor_set(plan->descriptor, attribute, &value, sizeof value) == kSuccessful; };
   const int32_t first_op = b.turned ? kOpTransposed : kOpNone, second_op = a.turned ? kOpTransposed : kOpNone;
   set(kDescTransA, first_op);
@@ -183,8 +188,8 @@ Result<Blas::Plan*> Blas::plan_for(const Product& p, const LibraryCall& call) {
   if (end == 0) end = kEndDefault;
   set(kDescEpilogue, end);
   if (p.bias != nullptr) set(kDescBiasPointer, p.bias);
-  const auto layout = [&](Layout* made, int64_t rows, int64_t columns, int64_t lead, int64_t batch_stride) {
-    good = good && l.layout_create(made, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), lead) == kSuccessful;
+  const auto layout = [&](Layout* made, DType dtype, int64_t rows, int64_t columns, int64_t lead, int64_t batch_stride) {
+    good = good && l.layout_create(made, type_of(dtype), static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), lead) == kSuccessful;
     const auto count = static_cast<int32_t>(p.batch);
     if (p.batch > 1) {
       good = good && l.layout_set(*made, kLayoutBatchCount, &count, sizeof count) == kSuccessful;
@@ -192,12 +197,12 @@ Result<Blas::Plan*> Blas::plan_for(const Product& p, const LibraryCall& call) {
     }
   };
   // In its columns: b is [columns, depth], or [depth, columns] to be transposed.
-  layout(&plan->first, b.turned ? p.depth : p.columns, b.turned ? p.columns : p.depth, b.lead, p.b.batch);
-  layout(&plan->second, a.turned ? p.rows : p.depth, a.turned ? p.depth : p.rows, a.lead, p.a.batch);
+  layout(&plan->first, p.b_dtype, b.turned ? p.depth : p.columns, b.turned ? p.columns : p.depth, b.lead, p.b.batch);
+  layout(&plan->second, p.dtype, a.turned ? p.rows : p.depth, a.turned ? p.depth : p.rows, a.lead, p.a.batch);
   const int64_t d_lead = p.rows == 1 ? std::max(p.d.row, p.columns) : p.d.row;
   const int64_t c_lead = p.c.data == nullptr ? d_lead : p.rows == 1 ? std::max(p.c.row, p.columns) : p.c.row;
-  layout(&plan->third, p.columns, p.rows, c_lead, p.c.data == nullptr ? p.d.batch : p.c.batch);
-  layout(&plan->result, p.columns, p.rows, d_lead, p.d.batch);
+  layout(&plan->third, result, p.columns, p.rows, c_lead, p.c.data == nullptr ? p.d.batch : p.c.batch);
+  layout(&plan->result, result, p.columns, p.rows, d_lead, p.d.batch);
   if (!good) return Status(Code::kInternal, "cuBLASLt refuses the description of a product");
   PTERON_TRY(choose(p, call, key, plan.get()));
   return (plans_[key] = std::move(plan)).get();
@@ -205,7 +210,7 @@ Result<Blas::Plan*> Blas::plan_for(const Product& p, const LibraryCall& call) {
 
 Status Blas::choose(const Product& p, const LibraryCall& call, const Key& key, Plan* plan) {
   Library& l = *library_;
-  const size_t element = dtype_size(p.dtype);
+  const size_t element = dtype_size(p.dtype), result_element = dtype_size(result_of(p.dtype));
   Preference preference = nullptr;
   bool good = l.preference_create(&preference) == kSuccessful;
   const auto set = [&](int attribute, const auto& value) { good = good && l.preference_set(preference, attribute, &value, sizeof value) == kSuccessful; };
@@ -214,8 +219,8 @@ Status Blas::choose(const Product& p, const LibraryCall& call, const Key& key, P
   const Matrix& c = p.c.data == nullptr ? p.d : p.c;
   set(kPreferenceAlignmentA, alignment_of(p.b.data, b.lead, p.b.batch, element));
   set(kPreferenceAlignmentA + 1, alignment_of(p.a.data, a.lead, p.a.batch, element));
-  set(kPreferenceAlignmentA + 2, alignment_of(c.data, c.row, c.batch, element));
-  set(kPreferenceAlignmentA + 3, alignment_of(p.d.data, p.d.row, p.d.batch, element));
+  set(kPreferenceAlignmentA + 2, alignment_of(c.data, c.row, c.batch, result_element));
+  set(kPreferenceAlignmentA + 3, alignment_of(p.d.data, p.d.row, p.d.batch, result_element));
   std::array<Heuristic, kMostAlgorithms> found{};
   int count = 0;
   int result = -1;
@@ -263,11 +268,15 @@ Status Blas::launch(const Product& p, const LibraryCall& call, Plan* plan, const
   Library& l = *library_;
   const auto alpha = static_cast<float>(p.alpha), beta = static_cast<float>(p.c.data == nullptr ? 0 : p.beta);
   const double wide_alpha = p.alpha, wide_beta = p.c.data == nullptr ? 0 : p.beta;
-  const bool wide = p.dtype == DType::kFloat64;
+  const auto whole_alpha = static_cast<int32_t>(p.alpha);
+  const int32_t whole_beta = 0;
+  const bool wide = p.dtype == DType::kFloat64, integers = p.dtype == DType::kInt8;
+  const void* const first = wide ? static_cast<const void*>(&wide_alpha) : integers ? static_cast<const void*>(&whole_alpha) : &alpha;
+  const void* const second = wide ? static_cast<const void*>(&wide_beta) : integers ? static_cast<const void*>(&whole_beta) : &beta;
   if (p.bias != nullptr && l.descriptor_set(plan->descriptor, kDescBiasPointer, &p.bias, sizeof p.bias) != kSuccessful) return Status(Code::kInternal, "cuBLASLt refuses a bias");
   const void* c = p.c.data == nullptr ? p.d.data : p.c.data;
-  const int result = l.matmul(l.handle, plan->descriptor, wide ? static_cast<const void*>(&wide_alpha) : &alpha, p.b.data, plan->first, p.a.data, plan->second,
-                              wide ? static_cast<const void*>(&wide_beta) : &beta, c, plan->third, const_cast<void*>(p.d.data), plan->result,
+  const int result = l.matmul(l.handle, plan->descriptor, first, p.b.data, plan->first, p.a.data, plan->second,
+                              second, c, plan->third, const_cast<void*>(p.d.data), plan->result,
                               static_cast<const Algorithm*>(algorithm), call.scratch, std::min<size_t>(plan->workspace_bytes, call.scratch_bytes), call.stream);
   if (result == kSuccessful) return ok_status();
   return Status(Code::kInternal, str_cat("cuBLASLt fails in a product of ", dtype_name(p.dtype), " [", p.rows, ",", p.depth, "] x [", p.depth, ",", p.columns, "] (its status ", result, ")"));

@@ -25,10 +25,15 @@ struct Matrix {
 
 enum class ProductEnd : uint8_t { kNone, kRelu, kGeluTanh };
 
-/// d = end(alpha * a b + beta * c + bias), a [rows, depth], b [depth, columns], c and d [rows, columns], bias [columns], each of `dtype`.
-/// float32, float16, bfloat16 (sums in float32) and float64. Requires: no size is 0; the column strides of c and d are 1.
+/// What products of a dtype are: int32 of int8, float32 of 8-bit floats, otherwise the dtype itself.
+constexpr DType result_of(DType dtype) { return dtype == DType::kInt8 ? DType::kInt32 : dtype >= DType::kFloat8E5M2 && dtype <= DType::kFloat8E4M3FNUZ ? DType::kFloat32 : dtype; }
+
+/// d = end(alpha * a b + beta * c + bias), a [rows, depth], b [depth, columns], c and d [rows, columns], bias [columns], a and b of `dtype`, the others of its result.
+/// float32, float16, bfloat16 (sums in float32), float64, and alone (alpha 1, no c, bias or end), with a row-major and b column-major: int8, and 8-bit floats,
+/// of which b's may be of another format. Requires: no size is 0; the column strides of c and d are 1.
 struct Product {
   DType dtype = DType::kFloat32;
+  DType b_dtype = DType::kFloat32;  ///< differs from `dtype` only between 8-bit floats
   bool tf32 = false;  ///< float32 operands may be rounded to TF32
   ProductEnd end = ProductEnd::kNone;
   int64_t batch = 1, rows = 1, columns = 1, depth = 1;

@@ -606,6 +606,7 @@ const runtime::KernelTable& kernel_table() {
     runtime::KernelTable made;
     made.add(launch_kernels());
     made.add(product_kernels());
+    made.add(integer_kernels());
     made.add(convolution_kernels());
     made.add(attention_kernels());
     made.add(copy_kernels());

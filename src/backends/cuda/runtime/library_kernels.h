@@ -14,6 +14,8 @@ namespace pteron::cuda {
 
 /// pteron_cuda::product.out, row_product.out.
 std::span<const runtime::Kernel> product_kernels();
+/// pteron_cuda::integer_sums.out.
+std::span<const runtime::Kernel> integer_kernels();
 /// pteron_cuda::convolution.out.
 std::span<const runtime::Kernel> convolution_kernels();
 /// pteron_cuda::attention.out.

@@ -81,9 +81,11 @@ std::vector<Axis> joined(std::span<const Axis> axes) {
 }
 
 Status check_product(const Tensor& a, const Tensor& b, const Tensor* bias, const Tensor* residual, int64_t columns, int64_t depth, const Tensor& out) {
-  if (b.dtype() != a.dtype() || out.dtype() != a.dtype()) return refuse(a, b, str_cat("into ", dtype_name(out.dtype())));
+  const bool narrow = a.dtype() == DType::kInt8 || is_float8(a.dtype());
+  if ((b.dtype() != a.dtype() && !(is_float8(a.dtype()) && is_float8(b.dtype()))) || out.dtype() != result_of(a.dtype())) return refuse(a, b, str_cat("into ", dtype_name(out.dtype())));
   const bool known = a.dtype() == DType::kFloat32 || a.dtype() == DType::kFloat16 || a.dtype() == DType::kBFloat16 || a.dtype() == DType::kFloat64;
-  if (!known) return refuse(a, b, "no such dtype");
+  if (!known && !narrow) return refuse(a, b, "no such dtype");
+  if (narrow && (bias != nullptr || residual != nullptr)) return refuse(a, b, "8-bit operands with something behind the sum");
   if (a.size(a.rank() - 1) != depth) return refuse(a, b, "the depths differ");
   if (bias != nullptr && (bias->dtype() != a.dtype() || bias->rank() != 1 || bias->size(0) != columns || (columns > 1 && bias->stride(0) != 1))) return refuse(a, b, "the bias does not fit");
   if (residual != nullptr && (residual->dtype() != a.dtype() || !std::ranges::equal(residual->sizes(), out.sizes()))) return refuse(a, b, "the residual does not fit");
@@ -91,23 +93,24 @@ Status check_product(const Tensor& a, const Tensor& b, const Tensor* bias, const
 }
 
 /// Runs the product for every index of the axes that are neither rows nor the batch.
-Status run_all(Session& session, const ProductLibrary& library, const LibraryCall& call, Product p, std::span<const Axis> outer, size_t element) {
+Status run_all(Session& session, const ProductLibrary& library, const LibraryCall& call, Product p, std::span<const Axis> outer) {
   if (outer.empty()) {
     const bool rows_are_runs = p.columns == 1 || (p.d.column == 1 && (p.c.data == nullptr || p.c.column == 1));
-    if (p.depth == 0 || !rows_are_runs) return plain_product(session, p);
+    const bool narrow = result_of(p.dtype) != p.dtype;
+    if (!narrow && (p.depth == 0 || !rows_are_runs)) return plain_product(session, p);
     Status done = library.run(p, call);
-    return refuses(done) ? plain_product(session, p) : done;
+    return !narrow && refuses(done) ? plain_product(session, p) : done;
   }
   const Axis& axis = outer.front();
   for (int64_t i = 0; i < axis.size; ++i) {
-    PTERON_TRY(run_all(session, library, call, p, outer.subspan(1), element));
-    const auto move = [&](Matrix* m, int64_t stride) {
-      if (m->data != nullptr) m->data = static_cast<const std::byte*>(m->data) + static_cast<size_t>(stride) * element;
+    PTERON_TRY(run_all(session, library, call, p, outer.subspan(1)));
+    const auto move = [&](Matrix* m, int64_t stride, DType dtype) {
+      if (m->data != nullptr) m->data = static_cast<const std::byte*>(m->data) + static_cast<size_t>(stride) * dtype_size(dtype);
     };
-    move(&p.a, axis.a);
-    move(&p.b, axis.b);
-    move(&p.c, axis.c);
-    move(&p.d, axis.d);
+    move(&p.a, axis.a, p.dtype);
+    move(&p.b, axis.b, p.b_dtype);
+    move(&p.c, axis.c, result_of(p.dtype));
+    move(&p.d, axis.d, result_of(p.dtype));
   }
   return ok_status();
 }
@@ -124,12 +127,14 @@ Status product_out(KernelContext& context, const Tensor& a, const Tensor& b, con
   PTERON_TRY(runtime::resize(out, sizes));
   if (out.numel() == 0) return ok_status();
   PTERON_TRY(check_product(a, b, bias, residual, columns, depth, out));
+  if (result_of(a.dtype()) != a.dtype() && (alpha != 1 || activation != "none")) return refuse(a, b, "8-bit operands with something behind the sum");
   for (int d = 0; b.rank() > 2 && d + 2 < rank; ++d) {
     if (b.size(d) != a.size(d)) return refuse(a, b, "the batches differ");
   }
 
   Product p;
   p.dtype = a.dtype();
+  p.b_dtype = b.dtype();
   p.tf32 = tf32;
   p.end = activation == "relu" ? ProductEnd::kRelu : activation == "gelu_tanh" ? ProductEnd::kGeluTanh : ProductEnd::kNone;
   p.columns = columns;
@@ -172,7 +177,7 @@ Status product_out(KernelContext& context, const Tensor& a, const Tensor& b, con
     p.d.batch = batch.d;
   }
   EventTimer timer(session_of(context));
-  return run_all(session_of(context), *static_cast<const ProductLibrary*>(context.state), library_call(context, timer), p, outer, dtype_size(p.dtype));
+  return run_all(session_of(context), *static_cast<const ProductLibrary*>(context.state), library_call(context, timer), p, outer);
 }
 
 struct RowLaunch final : KernelState {
@@ -224,6 +229,7 @@ Status row_product_out(KernelContext& context, const Tensor& x, const Tensor& we
   PTERON_TRY(runtime::resize(out, sizes));
   if (out.numel() == 0) return ok_status();
   PTERON_TRY(check_product(x, weight, bias, residual, columns, depth, out));
+  if (result_of(x.dtype()) != x.dtype()) return refuse(x, weight, "no such dtype");
   if (gate != nullptr && (gate->dtype() != x.dtype() || !std::ranges::equal(gate->sizes(), weight.sizes()))) return refuse(x, weight, "the second weight does not fit");
   bool fits = true;  // the kernel reads rows of weights by vectors
   for (const Tensor* t : {&x, &weight, gate, residual, static_cast<const Tensor*>(&out)}) fits = fits && (t == nullptr || t->view.is_contiguous());
