@@ -17,6 +17,7 @@ namespace pteron::cuda {
 
 inline constexpr std::string_view kProduct = "pteron_cuda::product";
 inline constexpr std::string_view kRowProduct = "pteron_cuda::row_product";
+inline constexpr std::string_view kNarrowRows = "pteron_cuda::narrow_rows";
 inline constexpr std::string_view kIntegerSums = "pteron_cuda::integer_sums";
 inline constexpr std::string_view kConvolution = "pteron_cuda::convolution";
 inline constexpr std::string_view kAttention = "pteron_cuda::attention";

@@ -29,6 +29,15 @@ Status infer_product(InferContext& c) {
   return ok_status();
 }
 
+Status infer_narrow_rows(InferContext& c) {
+  const TensorType &x = c.type("x"), &weight = c.type("weight");
+  if (x.rank() < 1 || weight.rank() != 2) return Status(Code::kInvalidInput, "pteron_cuda::narrow_rows: ranks do not fit");
+  std::vector<Expr> sizes = x.sizes;
+  sizes.back() = weight.sizes[0];
+  c.add(x.dtype, std::move(sizes));
+  return ok_status();
+}
+
 Status infer_row_product(InferContext& c) {
   const TensorType &x = c.type("x"), &weight = c.type("weight");
   if (x.rank() < 1 || weight.rank() != 2) return Status(Code::kInvalidInput, "pteron_cuda::row_product: ranks do not fit");
@@ -104,6 +113,9 @@ constexpr ir::OpDef kRows[] = {
     {.schema = "pteron_cuda::row_product(Tensor x, Tensor weight, Tensor? gate_weight, Tensor? bias, Tensor? residual, str kernel, int rows_a_block) -> Tensor",
      .infer = infer_row_product,
      .kernel = "pteron_cuda::row_product.out"},
+    {.schema = "pteron_cuda::narrow_rows(Tensor x, Tensor weight, Tensor? scale, Tensor? bias, Tensor? residual, str kernel, int columns_a_block) -> Tensor",
+     .infer = infer_narrow_rows,
+     .kernel = "pteron_cuda::narrow_rows.out"},
     {.schema =
          "pteron_cuda::convolution(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, int[] stride, int[] padding, int[] dilation, bool transposed, "
          "int[] output_padding, int groups, str activation, bool tf32, str tail) -> Tensor",

@@ -84,9 +84,25 @@ class ProductMatcher {
     const std::string& op = node.op->name;
     if (is_integral(type(node.outputs[0]).dtype, false)) return integers(b, n, type(node.outputs[0]));
     if (op == "aten::linear") return linear(b, n, node);
-    if (op == "aten::mm" || op == "aten::bmm") return make(b, n.value("self"), n.value("mat2"), {}, {}, 1, 0, false);
+    if (op == "aten::mm") {
+      const ValueId rows = turned_from(n.value("mat2"));
+      return make(b, n.value("self"), rows.valid() ? rows : n.value("mat2"), {}, {}, 1, 0, rows.valid());
+    }
+    if (op == "aten::bmm") return make(b, n.value("self"), n.value("mat2"), {}, {}, 1, 0, false);
     if (op == "aten::addmm") return with_sum(b, n, node, n.value("mat1"), n.value("mat2"));
     if (op == "aten::baddbmm") return with_sum(b, n, node, n.value("batch1"), n.value("batch2"));
+    return {};
+  }
+
+  /// What a transposed matrix was before, if it lies in rows; invalid otherwise.
+  ValueId turned_from(ValueId id) const {
+    for (const char* name : {"aten::t", "aten::permute", "aten::transpose.int"}) {
+      const Node* turn = node_of(graph_, id, name);
+      if (turn == nullptr) continue;
+      const ValueId from = std::get<ValueId>(turn->args[0]);
+      const bool turns = type(from).rank() == 2 && type(from).strides[0] == type(id).strides[1] && type(from).strides[1] == type(id).strides[0];
+      return turns && ir::is_contiguous(type(from)) ? from : ValueId();
+    }
     return {};
   }
 
@@ -226,7 +242,39 @@ class RowMatcher {
 
   ValueId rows(Builder& b, const Node& node) {
     const int64_t rows = few_rows(NodeView(graph_, *node.op, node.args));
+    if (rows != 0) {
+      if (const ValueId made = narrow(b, node, rows); made.valid()) return made;
+    }
     return rows == 0 ? ValueId() : build(b, node, rows, std::monostate(), {});
+  }
+
+  /// Weights of 8 or 4 bits are read as they are.
+  ValueId narrow(Builder& b, const Node& node, int64_t rows) {
+    const NodeView n(graph_, *node.op, node.args);
+    const std::optional<GroupedWeight> weight = grouped_weight(graph_, n.value("b"));
+    if (!weight) return {};
+    NarrowRowForm form;
+    form.rows.rows = rows;
+    form.rows.depth = weight->bytes.sizes[1];
+    form.rows.columns = weight->bytes.sizes[0];
+    form.rows.dtype = type(n.value("a")).dtype;
+    form.rows.bias = n.value("bias").valid();
+    form.rows.residual = n.value("residual").valid();
+    if (weight->scale.valid()) {
+      form.group = form.rows.depth / weight->groups;
+      form.one_scale = dim_is(ir::numel_of(type(weight->scale).sizes), 1);
+      form.scale_dtype = type(weight->scale).dtype;
+      if (!is_library_dtype(form.scale_dtype, false) || (weight->groups > 1 && form.group % 32 != 0)) return {};
+    }
+    const std::optional<ir::Constant> nibbles = packed_nibbles(weight->bytes);
+    form.bits = nibbles ? 4 : 8;
+    choose_narrow_rows(&form);
+    sources_.add_shared(std::string(element_text()));
+    const std::string name = sources_.add("narrow_rows", narrow_rows_text(form), node.name);
+    const ir::Constant& bytes = nibbles ? *nibbles : weight->bytes;
+    const ValueId operand = graph_.add_constant(graph_.program->add(bytes), bytes.name);
+    return b.op(kNarrowRows, {n.value("a"), operand, optional_arg(weight->scale), optional_arg(n.value("bias")), optional_arg(n.value("residual")), name,
+                              Expr(form.rows.columns_a_block())});
   }
 
   /// silu(x g) * (x u) of one input: both weights are read by one kernel.

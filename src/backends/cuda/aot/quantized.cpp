@@ -123,6 +123,89 @@ std::optional<Levels> levels_of(const Graph& graph, ValueId value) {
   return std::nullopt;
 }
 
+namespace {
+
+/// True for a constant whose bytes are all zero.
+bool is_zero_constant(const Graph& graph, ValueId id) {
+  if (!graph[id].constant.valid()) return false;
+  const Constant& c = (*graph.program)[graph[id].constant];
+  if (c.data == nullptr) return false;
+  const Result<Buffer> bytes = dense_bytes(c);
+  return bytes.ok() && std::ranges::all_of(bytes.value().span(), [](std::byte x) { return x == std::byte{0}; });
+}
+
+/// Scales of `bytes`-shaped levels stand in the order of rows and, in a row, of groups: every dim in front is whole, the last one that has several may be in
+/// blocks.
+bool are_in_order(const std::vector<int64_t>& bytes, const TensorType& scale, int64_t count) {
+  if (scale.sizes.size() != bytes.size() || !ir::is_contiguous(scale)) return false;
+  int64_t before = 1;
+  for (size_t d = 0; d < bytes.size() && before < count; ++d) {
+    const int64_t here = scale.sizes[d].value();
+    before *= here;
+    if (here != bytes[d] && !(before == count && bytes[d] % here == 0)) return false;
+  }
+  return before == count;
+}
+
+/// What a matrix is seen through: groups as a dim of their own, a cast behind them.
+ValueId behind_views(const Graph& graph, ValueId id) {
+  for (int step = 0; step < 3; ++step) {
+    const Node* node = graph[id].producer.valid() ? &graph[graph[id].producer] : nullptr;
+    if (node == nullptr || node->args.empty() || !std::holds_alternative<ValueId>(node->args[0])) break;
+    const ValueId from = std::get<ValueId>(node->args[0]);
+    const bool reshapes = node->op->name == "aten::view" || node->op->name == "aten::reshape" || node->op->name == "aten::_unsafe_view";
+    const DType dtype = graph[from].type.dtype;
+    if (!reshapes && !(node->op->name == "aten::_to_copy" && is_floating(dtype) && !is_float8(dtype))) break;
+    id = from;
+  }
+  return id;
+}
+
+}  // namespace
+
+std::optional<GroupedWeight> grouped_weight(const Graph& graph, ValueId value) {
+  const TensorType& type = graph[value].type;
+  if (type.rank() != 2 || !type.is_static()) return std::nullopt;
+  const std::optional<Levels> found = levels_of(graph, behind_views(graph, value));
+  if (!found || !graph[found->bytes].constant.valid() || (found->zero.valid() && !is_zero_constant(graph, found->zero))) return std::nullopt;
+  GroupedWeight made{(*graph.program)[graph[found->bytes].constant], found->scale, 1};
+  Constant& c = made.bytes;
+  const int64_t outputs = type.sizes[0].value(), depth = type.sizes[1].value();
+  if (c.dtype != DType::kInt8 || c.mutable_elsewhere || (c.data == nullptr && c.lazy == nullptr) || c.numel() != outputs * depth) return std::nullopt;
+  const std::vector<int64_t> sizes = c.sizes;
+  if (c.data != nullptr && !std::ranges::equal(c.strides, contiguous_strides(sizes))) {
+    const Constant from = c;
+    c = made_constant(from.name + ".rows", from.dtype, from.sizes, [from] { return dense_bytes(from); });
+  }
+  c.sizes = {outputs, depth};
+  c.strides = {depth, 1};
+  if (!made.scale.valid()) return made;
+  const TensorType& scale = graph[made.scale].type;
+  if (!scale.is_static()) return std::nullopt;
+  const int64_t count = ir::numel_of(scale.sizes).value();
+  if (count == 1) return made;
+  if (count % outputs != 0 || depth % (count / outputs) != 0 || !are_in_order(sizes, scale, count)) return std::nullopt;
+  made.groups = count / outputs;
+  return made;
+}
+
+std::optional<Constant> packed_nibbles(const Constant& c) {
+  if (c.sizes.size() != 2 || c.sizes[1] % 2 != 0) return std::nullopt;
+  const Result<Buffer> bytes = dense_bytes(c);
+  if (!bytes.ok()) return std::nullopt;
+  const bool small = std::ranges::all_of(bytes.value().span(), [](std::byte x) { return static_cast<int8_t>(x) >= -8 && static_cast<int8_t>(x) <= 7; });
+  if (!small) return std::nullopt;
+  return made_constant(c.name + ".nibbles", DType::kUInt8, {c.sizes[0], c.sizes[1] / 2}, [c]() -> Result<Buffer> {
+    PTERON_ASSIGN(const Buffer from, dense_bytes(c));
+    PTERON_ASSIGN(Buffer out, Buffer::create(from.size() / 2));
+    for (size_t i = 0; i < out.size(); ++i) {
+      const int low = static_cast<int8_t>(from.data()[2 * i]) + 8, high = static_cast<int8_t>(from.data()[2 * i + 1]) + 8;
+      out.data()[i] = static_cast<std::byte>(low | high << 4);
+    }
+    return out;
+  });
+}
+
 ValueId QuantizedLowering::to(Builder& b, ValueId id, DType dtype) { return type(id).dtype == dtype ? id : aten(b, "aten::_to_copy", {id, dtype}); }
 
 ValueId QuantizedLowering::added(const Constant& constant) {
@@ -173,10 +256,7 @@ bool QuantizedLowering::is_zero(ValueId zero) const {
     return full != nullptr && full->args.size() > 1 && std::holds_alternative<Expr>(full->args[1]) && ir::is_number(std::get<Expr>(full->args[1])) &&
            ir::number_of(std::get<Expr>(full->args[1])) == 0;
   }
-  const Constant& c = (*graph_.program)[graph_[zero].constant];
-  if (c.data == nullptr) return false;
-  const Result<Buffer> bytes = dense_bytes(c);
-  return bytes.ok() && std::ranges::all_of(bytes.value().span(), [](std::byte x) { return x == std::byte{0}; });
+  return is_zero_constant(graph_, zero);
 }
 
 /// One for all, or one for each row.

@@ -18,6 +18,16 @@ struct Levels {
 /// A value as levels: pteron::dequantize, or a cast with a subtraction and a product behind it. Casts between floats behind that are looked through.
 std::optional<Levels> levels_of(const ir::Graph& graph, ir::ValueId value);
 
+/// A weight [outputs, depth] of 8-bit integers with scales for groups of columns.
+struct GroupedWeight {
+  ir::Constant bytes;  ///< row-major
+  ir::ValueId scale;   ///< [outputs * groups] elements in order, one element, or invalid: 1
+  int64_t groups = 1;
+};
+std::optional<GroupedWeight> grouped_weight(const ir::Graph& graph, ir::ValueId value);
+/// Values from -8 to 7 of [rows, columns] as value + 8, two to a byte, the first in the low half; nothing if there are others or an odd number of columns.
+std::optional<ir::Constant> packed_nibbles(const ir::Constant& bytes);
+
 class QuantizedLowering {
  public:
   QuantizedLowering(ir::Graph& graph, const ir::Catalog& catalog, KernelSources& sources, const LibraryOptions& options)

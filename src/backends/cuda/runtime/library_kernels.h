@@ -12,7 +12,7 @@
 
 namespace pteron::cuda {
 
-/// pteron_cuda::product.out, row_product.out.
+/// pteron_cuda::product.out, row_product.out, narrow_rows.out.
 std::span<const runtime::Kernel> product_kernels();
 /// pteron_cuda::integer_sums.out.
 std::span<const runtime::Kernel> integer_kernels();

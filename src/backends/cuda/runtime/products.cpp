@@ -219,6 +219,31 @@ Status plain_rows(KernelContext& context, const Tensor& x, const Tensor& weight,
   return ok_status();
 }
 
+Status narrow_rows_out(KernelContext& context, const Tensor& x, const Tensor& weight, const Tensor* scale, const Tensor* bias, const Tensor* residual, std::string_view /*kernel*/,
+                       int64_t columns_a_block, Tensor& out) {
+  if (x.rank() < 1 || weight.rank() != 2 || columns_a_block < 1) return refuse(x, weight, "the ranks do not fit");
+  const int64_t columns = weight.size(0), depth = weight.size(1) * (weight.dtype() == DType::kUInt8 ? 2 : 1);
+  if (weight.dtype() != DType::kInt8 && weight.dtype() != DType::kUInt8) return refuse(x, weight, "no weight of 8 or 4 bits");
+  Sizes sizes;
+  for (const int64_t size : x.sizes()) sizes.push_back(size);
+  sizes[static_cast<size_t>(x.rank() - 1)] = columns;
+  PTERON_TRY(runtime::resize(out, sizes));
+  if (out.numel() == 0) return ok_status();
+  if (out.dtype() != x.dtype() || dtype_size(x.dtype()) > 4 || !is_floating(x.dtype()) || is_float8(x.dtype())) return refuse(x, weight, "no such dtype");
+  if (x.size(x.rank() - 1) != depth) return refuse(x, weight, "the depths differ");
+  if (bias != nullptr && (bias->dtype() != x.dtype() || bias->rank() != 1 || bias->size(0) != columns)) return refuse(x, weight, "the bias does not fit");
+  if (residual != nullptr && (residual->dtype() != x.dtype() || !std::ranges::equal(residual->sizes(), out.sizes()))) return refuse(x, weight, "the residual does not fit");
+  if (scale != nullptr && scale->numel() != 1 && scale->numel() % columns != 0) return refuse(x, weight, "the scales do not fit");
+  for (const Tensor* t : {&x, &weight, scale, bias, residual, static_cast<const Tensor*>(&out)}) {
+    if (t != nullptr && !t->view.is_contiguous()) return refuse(x, weight, "an operand has gaps");
+  }
+  if (reinterpret_cast<uintptr_t>(weight.view.data) % 16 != 0) return refuse(x, weight, "the weight does not start at a multiple of 16 bytes");
+  const auto address = [](const Tensor* t) { return t == nullptr ? uint64_t{0} : reinterpret_cast<uint64_t>(t->view.data); };
+  const std::array<uint64_t, 6> params{address(&x), address(&weight), address(scale), address(bias), address(residual), address(&out)};
+  const auto blocks = static_cast<unsigned>((columns + columns_a_block - 1) / columns_a_block);
+  return session_of(context).launch(static_cast<const RowLaunch*>(context.state)->function, {blocks, 1, 1}, 128, 0, params);
+}
+
 Status row_product_out(KernelContext& context, const Tensor& x, const Tensor& weight, const Tensor* gate, const Tensor* bias, const Tensor* residual, std::string_view /*kernel*/,
                        int64_t columns_a_block, Tensor& out) {
   if (x.rank() < 1 || weight.rank() != 2 || columns_a_block < 1) return refuse(x, weight, "the ranks do not fit");
@@ -243,6 +268,7 @@ Status row_product_out(KernelContext& context, const Tensor& x, const Tensor& we
 
 constexpr runtime::Kernel kTable[] = {
     {"pteron_cuda::product.out", PTERON_KERNEL(product_out), product_workspace, product_prepare},
+    {"pteron_cuda::narrow_rows.out", PTERON_KERNEL(narrow_rows_out), nullptr, row_prepare},
     {"pteron_cuda::row_product.out", PTERON_KERNEL(row_product_out), nullptr, row_prepare},
 };
 
