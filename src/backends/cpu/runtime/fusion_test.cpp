@@ -461,6 +461,31 @@ TEST(CpuNorms, EqualPortableKernels) {
   }
 }
 
+TEST(CpuNorms, SoftmaxOfMasksAndFarNumbers) {
+  constexpr int64_t kRow = 37;
+  const float far[] = {0.0f, -0.25f, -1.0f, -20.0f, -80.0f, -86.5f, -87.4f, -95.0f, -103.0f, -120.0f, -1e9f, -3.4e38f, -kInf};
+  for (const float top : {0.0f, 8.5f, -3.4e38f}) {
+    std::vector<float> x(static_cast<size_t>(kRow)), y(x.size()), want(x.size());
+    double sum = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      x[i] = std::fmax(top + far[i % std::size(far)], i % std::size(far) == std::size(far) - 1 ? -kInf : -3.4e38f);
+      sum += std::exp(static_cast<double>(x[i]) - static_cast<double>(top));
+    }
+    Args args;
+    args.floats({1, kRow}, x);
+    args.integer(-1);
+    args.boolean(false);
+    args.floats({1, kRow}, y);
+    ASSERT_TRUE(args.run(kernel_of(norm_kernels(), "aten::_softmax.out")).ok());
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double d = static_cast<double>(x[i]) - static_cast<double>(top), value = std::isinf(d) ? 0 : std::exp(d) / sum;
+      // The exponential's share grows with the distance; a subnormal has few bits besides.
+      const double allowed = value * (4e-7 + 2.5e-8 * std::fmin(-d, 120)) + (value < 1.2e-38 ? 3e-45 : 0);
+      EXPECT_NEAR(static_cast<double>(y[i]), value, allowed) << x[i] << " with " << top;
+    }
+  }
+}
+
 TEST(CpuNorms, GroupsOfRowMajorAndChannelsLastImages) {
   struct Case {
     int64_t batch, channels, height, width, groups;

@@ -67,7 +67,7 @@ void softmax(const float* x, float* y, int64_t n, bool log) {
   // NaN is not found here; it comes back through the exponentials.
   const V top = hn::Set(d, top_of(x, n));
   if (log) {
-    const float sum = sum_of(x, n, [&](V v, V acc) { return hn::Add(acc, vm::exp(d, hn::Sub(v, top))); });
+    const float sum = sum_of(x, n, [&](V v, V acc) { return hn::Add(acc, vm::exp_of_negative(d, hn::Sub(v, top))); });
     const V rest = hn::Set(d, std::log(sum));
     each_vector(n, [&](int64_t, auto load, auto store) { store(hn::Sub(hn::Sub(load(x), top), rest), y); });
     return;
@@ -75,13 +75,13 @@ void softmax(const float* x, float* y, int64_t n, bool log) {
   V sums = hn::Zero(d);
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    const V e = vm::exp(d, hn::Sub(hn::LoadU(d, x + i), top));
+    const V e = vm::exp_of_negative(d, hn::Sub(hn::LoadU(d, x + i), top));
     hn::StoreU(e, d, y + i);
     sums = hn::Add(sums, e);
   }
   if (i < n) {
     const auto mask = hn::FirstN(d, static_cast<size_t>(n - i));
-    const V e = hn::IfThenElseZero(mask, vm::exp(d, hn::Sub(hn::MaskedLoad(mask, d, x + i), top)));
+    const V e = hn::IfThenElseZero(mask, vm::exp_of_negative(d, hn::Sub(hn::MaskedLoad(mask, d, x + i), top)));
     hn::BlendedStore(e, mask, d, y + i);
     sums = hn::Add(sums, e);
   }
