@@ -1,4 +1,5 @@
 """Calls of CUDA programs on the stand-in driver: buffers that stay on the device, sizes that change, what bench says."""
+import copy
 import json
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from whole import ROOT, check_calls, compile_model, pteron
+from whole import ROOT, check_calls, compile_model, eager, pteron, run, save
 
 EMULATED = ["--backend", "cuda", "--spec", "cuda:arch=source"]
 
@@ -84,3 +85,78 @@ def test_doctor_asks_every_library(tmp_path, monkeypatch):
     monkeypatch.delenv("VIRTUAL_ENV")
     missing = json.loads(pteron("doctor", "--json").stdout)["cuda"]["libraries"]
     assert all(library["ready"] or library["why_not"] for library in missing)
+
+
+class Both(nn.Module):
+    """Parts that differ in their operators, so that each can be kept from a backend; a buffer between them."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(12, 12)
+        self.register_buffer("sum", torch.zeros(3, 12))
+
+    def forward(self, x):
+        a = torch.softmax(self.linear(x), -1)
+        self.sum.add_(a)
+        return torch.cumsum(torch.tanh(self.sum) + a, 0), a
+
+
+@pytest.mark.parametrize("order, outside", [("cuda,cpu", "aten::tanh"), ("cuda,cpu", "aten::linear,aten::_softmax"), ("cpu,cuda", "aten::tanh"),
+                                            ("cpu,cuda", "aten::linear,aten::_softmax")])
+@pytest.mark.parametrize("edge", [[], ["--device-inputs", "--device-outputs"]])
+def test_two_backends_in_both_orders(order, outside, edge, tmp_path):
+    first = order.split(",")[0]
+    words = [word for op in outside.split(",") for word in ("--exclude", f"{first}={op}")]
+    calls = [(torch.randn(3, 12),) for _ in range(5)]
+    model = copy.deepcopy(Both())
+    program, said = compile_model(copy.deepcopy(model), calls[0], tmp_path, "--backend", order, "--spec", "cuda:arch=source", *words, *edge)
+    assert {share["name"] for share in said["backends"] if share["nodes"]} == {"cpu", "cuda"}, said["backends"]
+    for got, want in zip(run(program, calls, tmp_path), eager(model, calls)):
+        for a, b in zip(got, want):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+class Decoder(nn.Module):
+    """A layer with a cache of keys and values: the same weights for a prompt and for single tokens."""
+
+    def __init__(self, width=16, heads=2, room=80):
+        super().__init__()
+        torch.manual_seed(0)
+        self.heads = heads
+        self.words = nn.Embedding(31, width)
+        self.qkv, self.out, self.norm = nn.Linear(width, 3 * width), nn.Linear(width, 31), nn.LayerNorm(width)
+        self.register_buffer("keys", torch.zeros(1, heads, room, width // heads))
+        self.register_buffer("values", torch.zeros(1, heads, room, width // heads))
+
+    def forward(self, tokens, places):
+        h = self.norm(self.words(tokens))
+        q, k, v = self.qkv(h).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        self.keys.index_copy_(2, places, k)
+        self.values.index_copy_(2, places, v)
+        mask = torch.arange(self.keys.shape[2])[None, :] <= places[:, None]
+        a = nn.functional.scaled_dot_product_attention(q, self.keys, self.values, attn_mask=mask)
+        return self.out(a.transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("words", [["--backend", "cuda"], ["--backend", "cuda,cpu", "--exclude", "cuda=aten::embedding"]])
+def test_prefill_and_decode_share_a_cache(words, tmp_path):
+    """Every one of 64 steps gives the tokens that eager gives, from one cache that two methods write."""
+    model = Decoder().eval()
+    prompt = (torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6]]), torch.arange(8))
+    step = (torch.tensor([[7]]), torch.tensor([8]))
+    save(copy.deepcopy(model), prompt, tmp_path / "prefill.pt2")
+    save(copy.deepcopy(model), step, tmp_path / "decode.pt2")
+    pteron("compile", "--method", f"prefill={tmp_path / 'prefill.pt2'}", "--method", f"decode={tmp_path / 'decode.pt2'}", "--share-state", "keys,values", "-o",
+           tmp_path / "m.pte", *words, "--spec", "cuda:arch=source")
+    with torch.no_grad():
+        want = [model(*prompt)]
+        calls, methods = [prompt], ["prefill"]
+        for i in range(64):
+            calls.append((want[-1][:, -1:].argmax(-1), torch.tensor([8 + i])))
+            methods.append("decode")
+            want.append(model(*calls[-1]))
+    got = run(tmp_path / "m.pte", calls, tmp_path, *[word for method in methods for word in ("--method", method)])
+    for i, (a, b) in enumerate(zip(got, want)):
+        torch.testing.assert_close(a[0], b, rtol=1e-4, atol=1e-4, msg=f"call {i}")
+        assert torch.equal(a[0].argmax(-1), b.argmax(-1)), i
