@@ -114,7 +114,7 @@ def stage_release(results, options):
 ROOM_TESTS = ("base_test", "tensor_test", "format_test", "ir_text_test", "import_test", "passes_test", "plan_test", "runtime_test", "damage_test",
               "tensorrt_blob_test", "tensorrt_runtime_test")
 FUZZ_KINDS = ("program", "run", "data_file", "meta", "safetensors", "npy", "zip", "archive", "model_json", "sample_inputs", "pickle", "ir_text", "bundle",
-              "etdump", "weights", "tensorrt_blob", "engine_record", "cuda_module")
+              "etdump", "weights", "tensorrt_blob", "engine_record", "cuda_module", "merge")
 FUZZ_SECONDS = 4
 
 

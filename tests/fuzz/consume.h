@@ -41,5 +41,8 @@ bool consume_weights(std::span<const std::byte> bytes);
 bool consume_engine_record(std::span<const std::byte> bytes);
 /// cuda: the container of a payload's kernels.
 bool consume_cuda_module(std::span<const std::byte> bytes);
+/// facade: the bytes are a program, a bundle or a data file, and are merged with well-formed programs and weights. What can be merged must be written as
+/// files that verify (else this aborts).
+bool consume_merge(std::span<const std::byte> bytes);
 
 }  // namespace pteron::fuzz

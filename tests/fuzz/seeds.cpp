@@ -354,6 +354,7 @@ std::vector<Kind> all_kinds() {
       {"tensorrt_blob", consume_tensorrt_blob, {tensorrt_blob()}, false},
       {"engine_record", consume_engine_record, {engine_record()}, false},
       {"cuda_module", consume_cuda_module, {cuda_module()}, true},
+      {"merge", consume_merge, {add, facts, bundle_file(add), weights_file(true), weights_file(false)}, true},
   };
 }
 
