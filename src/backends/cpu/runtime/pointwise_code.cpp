@@ -33,7 +33,7 @@ constexpr size_t kPage = 4096;
 /// Of a loop: 64 instructions, each with up to three loads, a call and a few values saved, are less than half of it.
 constexpr size_t kMaxCodeBytes = 64 << 10;
 /// Numbers of a program, each repeated over a vector, in front of the code.
-constexpr size_t kMaxNumbers = 3 * kMaxPointwiseCode + 3;
+constexpr size_t kMaxNumbers = 3 * kMaxPointwiseCode + 6;  // and those of the loops' own
 constexpr size_t kMaxVectorBytes = 64;
 
 /// The numbers that a program's instructions read, in the first bytes of its pages.
@@ -242,19 +242,95 @@ class Loop : public Xbyak::CodeGenerator {
         vxorps(scratch, scratch, scratch);
         return binary(i, &CodeGenerator::vmaxps, scratch, 0);
       case k_clamp:
-        return clamp(i);
+      case k_eq:
+      case k_hardsigmoid:
+      case k_hardswish:
+      case k_le:
+      case k_lt:
+      case k_max:
+      case k_min:
+      case k_ne:
+      case k_where:
+        return several(i);
       default:
         return call(i);
     }
   }
 
-  void clamp(int i) {
-    const Xbyak::Xmm low = in_register(i, 1, 0), high = in_register(i, 2, 1);
+  /// What takes several steps, as in pointwise_ops.cpp: all operands are in registers first.
+  void several(int i) {
+    using enum PointwiseOp;
+    Xbyak::Xmm x[3];
+    for (int k = 0; k < code(i).count; ++k) x[k] = in_register(i, k, k);
     const Xbyak::Xmm made = vector(take());
-    with(i, 0, [&](const Xbyak::Operand& x) { vmaxps(made, low, x); });
-    vminps(made, high, made);
+    constexpr uint8_t kEqual = 0, kUnordered = 3, kOtherOrUnordered = 4, kOther = 12, kLess = 17, kLessOrEqual = 18;
+    switch (code(i).op) {
+      case k_clamp:
+        vmaxps(made, x[1], x[0]);
+        vminps(made, x[2], made);
+        break;
+      case k_eq:
+        truth(made, x[0], x[1], kEqual);
+        break;
+      case k_le:
+        truth(made, x[0], x[1], kLessOrEqual);
+        break;
+      case k_lt:
+        truth(made, x[0], x[1], kLess);
+        break;
+      case k_ne:
+        truth(made, x[0], x[1], kOtherOrUnordered);
+        break;
+      case k_max:
+        vmaxps(made, x[0], x[1]);
+        choose(made, x[0], x[0], kUnordered, x[0], made);
+        break;
+      case k_min:
+        vminps(made, x[0], x[1]);
+        choose(made, x[0], x[0], kUnordered, x[0], made);
+        break;
+      case k_where:
+        vxorps(made, made, made);
+        choose(made, x[0], made, kOther, x[1], x[2]);
+        break;
+      default:
+        hard_sigmoid(made, x[0], code(i).op == k_hardswish);
+        break;
+    }
     release(i);
     bind(program_.inputs + i, made.getIdx());
+  }
+  void hard_sigmoid(const Xbyak::Xmm& made, const Xbyak::Xmm& x, bool times_x) {
+    const Xbyak::Xmm bound = vector(1);
+    vaddps(made, x, number(std::bit_cast<uint32_t>(3.0f)));
+    vxorps(bound, bound, bound);
+    vmaxps(made, bound, made);
+    vmovups(bound, number(std::bit_cast<uint32_t>(6.0f)));
+    vminps(made, bound, made);
+    vmulps(made, made, number(std::bit_cast<uint32_t>(1.0f / 6.0f)));
+    if (times_x) vmulps(made, x, made);
+  }
+  /// made = a and b compare so ? 1 : 0
+  void truth(const Xbyak::Xmm& made, const Xbyak::Xmm& a, const Xbyak::Xmm& b, uint8_t how) {
+    const Xbyak::Address one = number(std::bit_cast<uint32_t>(1.0f));
+    if (wide_) {
+      vcmpps(k1, a, b, how);
+      vmovups(made | k1 | Xbyak::util::T_z, one);
+    } else {
+      vcmpps(made, a, b, how);
+      vandps(made, made, one);
+    }
+  }
+  /// made = a and b compare so ? yes : no; `made` may be b or no.
+  void choose(const Xbyak::Xmm& made, const Xbyak::Xmm& a, const Xbyak::Xmm& b, uint8_t how, const Xbyak::Xmm& yes, const Xbyak::Xmm& no) {
+    if (wide_) {
+      vcmpps(k1, a, b, how);
+      vblendmps(made | k1, no, yes);
+    } else {
+      const Xbyak::Xmm mask = vector(take());
+      vcmpps(mask, a, b, how);
+      vblendvps(made, no, yes, mask);
+    }
   }
 
   void call(int i) {
