@@ -12,6 +12,7 @@
 #include "ir/text_expr.h"
 #include "ir/text_lexer.h"
 #include "ir/text_words.h"
+#include "ir/verify.h"
 #include "tensor/dtype.h"
 
 namespace pteron::ir {
@@ -479,6 +480,7 @@ class GraphParser {
   bool infer_results(const Node& node, std::vector<Result>* results) {
     const Op& op = node.op->functional != nullptr ? *node.op->functional : *node.op;
     if (!node.op->known || op.def.infer == nullptr) return false;
+    if (const Status fits = check_arguments(graph_, *node.op, node.args); !fits.ok()) return lexer_.fail(Status(Code::kInvalidFile, std::string(fits.message())));
     InferContext context(graph_, op, node.args);
     if (Status status = op.def.infer(context); !status.ok()) return lexer_.fail(std::move(status).with_context(op.name));
     if (context.results.size() != results->size()) {

@@ -167,6 +167,7 @@ TEST(Text, ErrorsNameThePlace) {
   EXPECT_NE(parse_error("graph(x: f32[2]) { x: f32[2] = aten::relu(x) return x }").find("defined twice"), std::string::npos);
   EXPECT_NE(parse_error("graph(x: f32[2]) { y = mylib::foo(x) return y }").find("types of the results"), std::string::npos);
   EXPECT_NE(parse_error("graph(x: f32[2]) { y = aten::add.Tensor(x) return y }").find("'other' is missing"), std::string::npos);
+  EXPECT_NE(parse_error("symbol s: int\ngraph(x: f32[s]) { y = aten::relu(s) return y }").find("argument 'self' cannot be"), std::string::npos);
   EXPECT_NE(parse_error("graph(x: f32[2]) { return x").find("expected '}'"), std::string::npos);
   EXPECT_NE(parse_error("const 0: f32[4611686018427387904,4]").find("sensible size"), std::string::npos);
   EXPECT_NE(parse_error("const 0: f32[2] = {1.0").find("expected"), std::string::npos);
