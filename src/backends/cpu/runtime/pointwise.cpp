@@ -39,7 +39,7 @@ struct Access {
   std::byte* data = nullptr;
   size_t bytes = 4;                  ///< of an element
   ops::ConvertFn convert = nullptr;  ///< null: float
-  int64_t stride[kMaxRank] = {};     ///< elements, outermost first
+  int64_t stride[kMaxRank];          ///< elements, outermost first; access() sets as many as there are dims
 };
 
 /// The index space of a call: dims merged where all operands allow it, the result's innermost last.
@@ -86,6 +86,7 @@ Status access(const Tensor& t, std::span<const int64_t> sizes, bool is_out, Acce
     if (a->convert == nullptr || is_complex(t.dtype())) return Status(Code::kUnsupported, str_cat("pointwise: dtype ", dtype_name(t.dtype())));
   }
   const size_t shift = sizes.size() - static_cast<size_t>(t.rank());
+  std::fill_n(a->stride, shift, 0);
   for (size_t d = shift; d < sizes.size(); ++d) {
     const int own = static_cast<int>(d - shift);
     a->stride[d] = t.size(own) == 1 ? 0 : t.stride(own);
@@ -104,27 +105,32 @@ void each_access(Space& s, Fn fn) {
 void merge_dims(Space& s, std::span<const int64_t> sizes) {
   int order[kMaxRank], count = 0;
   for (size_t d = 0; d < sizes.size(); ++d) {
-    if (sizes[d] != 1) order[count++] = static_cast<int>(d);
+    if (sizes[d] == 1) continue;
+    int at = count++;
+    for (; at > 0 && s.out.stride[order[at - 1]] < s.out.stride[d]; --at) order[at] = order[at - 1];
+    order[at] = static_cast<int>(d);
   }
-  std::stable_sort(order, order + count, [&](int a, int b) { return s.out.stride[a] > s.out.stride[b]; });
-  Space merged = s;
-  merged.rank = 0;
+  // Of each merged dim its innermost one, whose strides are those of the whole.
+  int inner[kMaxRank];
+  s.rank = 0;
   for (int i = 0; i < count; ++i) {
-    const int from = order[i], last = merged.rank - 1;
+    const int from = order[i], last = s.rank - 1;
     const int64_t size = sizes[static_cast<size_t>(from)];
-    bool joins = last >= 0 && merged.out.stride[last] == s.out.stride[from] * size;
-    for (int k = 0; k < s.input_count && joins; ++k) joins = merged.inputs[k].stride[last] == s.inputs[k].stride[from] * size;
-    const int to = joins ? last : merged.rank++;
-    merged.size[to] = joins ? merged.size[to] * size : size;
-    merged.out.stride[to] = s.out.stride[from];
-    for (int k = 0; k < s.input_count; ++k) merged.inputs[k].stride[to] = s.inputs[k].stride[from];
+    bool joins = last >= 0;
+    each_access(s, [&](const Access& a) { joins = joins && a.stride[inner[last]] == a.stride[from] * size; });
+    const int to = joins ? last : s.rank++;
+    s.size[to] = joins ? s.size[to] * size : size;
+    inner[to] = from;
   }
-  if (merged.rank == 0) {
-    merged.rank = 1;
-    merged.size[0] = 1;
-    each_access(merged, [](Access& a) { a.stride[0] = 0; });
-  }
-  s = merged;
+  each_access(s, [&](Access& a) {
+    int64_t strides[kMaxRank];
+    for (int d = 0; d < s.rank; ++d) strides[d] = a.stride[inner[d]];
+    std::copy_n(strides, s.rank, a.stride);
+    if (s.rank == 0) a.stride[0] = 0;
+  });
+  if (s.rank > 0) return;
+  s.rank = 1;
+  s.size[0] = 1;
 }
 
 void choose_blocks(Space& s, bool is_compiled) {
@@ -441,10 +447,8 @@ struct SumSpace : Space {
   bool many() const { return inner == 1 && rank > 1; }
 };
 
-/// `sizes` is not empty of elements; its last `summed` dims are added up.
-SumSpace sum_space(Space inputs, std::span<const int64_t> sizes, size_t summed) {
-  SumSpace s;
-  static_cast<Space&>(s) = inputs;
+/// Lays out a space that has its inputs. `sizes` is not empty of elements; its last `summed` dims are added up.
+void lay_out_sum(SumSpace& s, std::span<const int64_t> sizes, size_t summed) {
   int64_t stride = 1;
   for (size_t d = sizes.size(); d-- > 0;) {
     // A gap between what stays and what is added up keeps merge_dims() from joining them.
@@ -469,7 +473,6 @@ SumSpace sum_space(Space inputs, std::span<const int64_t> sizes, size_t summed) 
   s.row_blocks = s.rank > 1 ? ceil_div(s.rows(), s.block_rows) : 1;
   s.blocks_each = s.column_blocks;
   for (int d = s.rank - s.inner; d + 1 < s.rank; ++d) s.blocks_each *= s.size[d];
-  return s;
 }
 
 /// Sums [task * block_rows, ...) of the space's tasks, each times `scale`.
@@ -514,10 +517,10 @@ Status pointwise_sum_out(KernelContext& context, const Tensor& self, TensorList 
   if (elements == 0) {
     std::fill_n(to, out.numel(), mean ? std::numeric_limits<float>::quiet_NaN() : 0.0f);
   } else {
-    Space inputs;
-    PTERON_TRY(access(self, sizes, false, &inputs.inputs[inputs.input_count++]));
-    for (const Value* item : others) PTERON_TRY(access(item->tensor, sizes, false, &inputs.inputs[inputs.input_count++]));
-    const SumSpace space = sum_space(inputs, sizes, summed);
+    SumSpace space;
+    PTERON_TRY(access(self, sizes, false, &space.inputs[space.input_count++]));
+    for (const Value* item : others) PTERON_TRY(access(item->tensor, sizes, false, &space.inputs[space.input_count++]));
+    lay_out_sum(space, sizes, summed);
     const int64_t tasks = space.many() ? space.outputs / space.rows() * space.row_blocks : space.outputs;
     const int64_t work = space.blocks_each * space.block_rows * space.block_columns * static_cast<int64_t>(program.code.size() + 2);
     const auto run = [&](int64_t begin, int64_t end) { run_sums(program, space, begin, end, mean ? 1.0 / static_cast<double>(elements) : 1.0, to); };
