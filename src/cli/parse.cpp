@@ -160,6 +160,7 @@ bool parse_arguments(const Verb& verb, std::span<const std::string> words, Argum
     options.erase(0, std::min(options.find("Options:"), options.size()));  // what stands before is CLI11's own usage line
     while (options.ends_with("\n\n")) options.pop_back();
     std::printf("usage: pteron %s %s\n%s\n\n%s", std::string(verb.name).c_str(), std::string(verb.usage).c_str(), std::string(verb.summary).c_str(), options.c_str());
+    if (!verb.notes.empty()) std::printf("\n%s", std::string(verb.notes).c_str());
     *exit = 0;
     return false;
   } catch (const CLI::ParseError& error) {

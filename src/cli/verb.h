@@ -62,6 +62,7 @@ struct Verb {
   std::span<const Option> options;
   /// Returns the process's exit code, or an error that main prints and turns into one.
   Result<int> (*run)(const Arguments& arguments);
+  std::string_view notes = {};          ///< what --help says behind the options; lines that end with a line break
 };
 
 /// All verbs in the order of the help text.

@@ -589,6 +589,17 @@ class MethodBuilder {
     return ok_status();
   }
 
+  /// True if the program or the caller may give the value, or a number in it, something else than it has at load. Sizes of tensors do not count: they have bounds.
+  bool varies(int32_t index) const {
+    const auto changed = [&](int64_t at) {
+      const Role& role = roles_[static_cast<size_t>(at)];
+      return role.move_target || (made_->values[static_cast<size_t>(at)].tag != Tag::kTensor && (role.input || role.scalar_target || role.written));
+    };
+    if (changed(index)) return true;
+    const auto* list = value_at(static_cast<size_t>(index)).val_as_IntList();
+    return list != nullptr && std::ranges::any_of(items_of(list->items()), changed);
+  }
+
   Status find_kernel(const wire::pte::KernelCall& call, Instruction& made) {
     const std::string& name = made_->info.operators[static_cast<size_t>(call.op_index())];
     const Kernel* kernel = prim_kernels().find(name);
@@ -612,7 +623,13 @@ class MethodBuilder {
     check.check_only = true;
     Status status = kernel->fn(check, made.args);
     if (!status.ok()) return std::move(status).with_context(str_cat("instruction ", made_->code.size(), " (", name, ")"));
-    if (kernel->workspace != nullptr) scratch_bytes_ = std::max(scratch_bytes_, kernel->workspace(made.args));
+    if (kernel->workspace != nullptr) {
+      scratch_bytes_ = std::max(scratch_bytes_, kernel->workspace(made.args));
+      if (std::ranges::any_of(items_of(call.args()), [&](int32_t arg) { return varies(arg); })) {
+        made.kind = Instruction::Kind::kSizedKernel;
+        made.workspace = kernel->workspace;
+      }
+    }
     if (kernel->prepare == nullptr) return ok_status();
     Result<std::shared_ptr<const KernelState>> state = kernel->prepare({state_.pool, state_.states()}, made.args);
     if (!state.ok()) return std::move(state).status().with_context(str_cat("instruction ", made_->code.size(), " (", name, ")"));

@@ -150,6 +150,33 @@ TEST(Contract, DynamicIntsTakeTheirRange) {
   EXPECT_ERROR(m.execute(), Code::kInvalidInput, "input 1 (x): size of dim 0 is 6, expected 2");
 }
 
+TEST(Contract, ScratchIsAskedForAgainWhereNumbersVary) {
+  PlanBuilder b;
+  const int32_t n = b.value(int64_t{64}), x = b.value(b.planned({2})), out = b.value(b.planned({2}));
+  b.plan.inputs = {n, x};
+  b.plan.outputs = {out};
+  b.call("test::count", "out", {x, n, out, out});
+  format::MethodMeta method;
+  method.symbols = {{"s0", 1, 4096, 1, 0}};
+  format::PortMeta count = port("n", {});
+  count.kind = format::PortKind::kInt;
+  count.symbol = 0;
+  count.int_min = 1;
+  count.int_max = 4096;
+  method.inputs = {count, port("x", {DimExpr::constant(2)})};
+  method.outputs = {port("result", {DimExpr::constant(2)})};
+  Loaded loaded = load_with(b, method);
+  ASSERT_NE(loaded.method, nullptr);
+  Floats data = {1, 2};
+  EXPECT_OK(loaded.method->set_input(1, view_of(data, {2})));
+  EXPECT_OK(loaded.method->set_int_input(0, 64));
+  EXPECT_OK(loaded.method->execute());
+  EXPECT_EQ(floats(*loaded.method, 0), data);
+  EXPECT_OK(loaded.method->set_int_input(0, 4000));
+  EXPECT_ERROR(loaded.method->execute(), Code::kUnsupported,
+               "instruction 0 (test::count.out): with these numbers the kernel needs 4000 bytes of scratch memory, 64 were planned at load");
+}
+
 TEST(Contract, FactsMustFitThePlan) {
   PlanBuilder b;
   const int32_t x = b.value(b.planned({4, 2}));

@@ -58,6 +58,13 @@ Status run_instructions(MethodState& method) {
                                                                   " instructions in one call: an endless loop?")));
     }
     switch (instruction.kind) {
+      case Instruction::Kind::kSizedKernel: {
+        const size_t needed = instruction.workspace(instruction.args), found = method.context.scratch.size();
+        if (needed > found) [[unlikely]] {
+          return add_place(method, at, Status(Code::kUnsupported, str_cat("with these numbers the kernel needs ", needed, " bytes of scratch memory, ", found, " were planned at load")));
+        }
+      }
+        [[fallthrough]];
       case Instruction::Kind::kKernel: {
         method.context.state = instruction.state;
         Status status = instruction.fn(method.context, instruction.args);

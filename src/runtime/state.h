@@ -49,10 +49,11 @@ struct ProgramState {
 
 /// One step of a method, with everything found beforehand.
 struct Instruction {
-  enum class Kind : uint8_t { kKernel, kUserOp, kDelegate, kDeviceCopy, kMove, kJumpFalse, kFree } kind = Kind::kFree;
+  enum class Kind : uint8_t { kKernel, kSizedKernel, kUserOp, kDelegate, kDeviceCopy, kMove, kJumpFalse, kFree } kind = Kind::kFree;
   uint32_t target = 0;                ///< kJumpFalse: index in MethodState::code
-  KernelFn fn = nullptr;              ///< kKernel
-  const KernelState* state = nullptr; ///< kKernel: owned by MethodState::kernel_states
+  KernelFn fn = nullptr;              ///< kKernel, kSizedKernel
+  WorkspaceFn workspace = nullptr;    ///< kSizedKernel: what it asks for depends on numbers that the program or the caller may change
+  const KernelState* state = nullptr; ///< kKernel, kSizedKernel: owned by MethodState::kernel_states
   Delegate* delegate = nullptr;       ///< kDelegate
   const UserOp* user_op = nullptr;    ///< kUserOp
   DeviceCopy* copy = nullptr;         ///< kDeviceCopy: of args[0] to args.back()

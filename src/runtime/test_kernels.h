@@ -1,6 +1,7 @@
 // A few small kernels, so that tests and fuzz targets of the runtime need none of the op rooms.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "runtime/kernel.h"
@@ -45,6 +46,13 @@ inline Status scratch_out(KernelContext& context, const Tensor& self, Tensor& ou
   return ok_status();
 }
 
+/// Needs `count` bytes.
+inline size_t count_size(std::span<Value* const> args) { return static_cast<size_t>(std::max<int64_t>(args[1]->integer, 0)); }
+inline Status count_out(KernelContext& context, const Tensor& self, int64_t count, Tensor& out) {
+  if (static_cast<int64_t>(context.scratch.size()) < count) return Status(Code::kInternal, "scratch is too small");
+  return scratch_out(context, self, out);
+}
+
 /// out = 2 * self, float32, in parts on the pool.
 inline Status twice_out(KernelContext& context, const Tensor& self, Tensor& out) {
   if (self.dtype() != DType::kFloat32 || out.dtype() != DType::kFloat32 || !self.view.is_contiguous()) return Status(Code::kUnsupported, "only dense float32");
@@ -60,6 +68,7 @@ inline const KernelTable& test_kernels() {
     static constexpr Kernel kRows[] = {
         {"aten::add.out", PTERON_KERNEL(add_out)},
         {"aten::copy_", PTERON_KERNEL(copy_in_place)},
+        {"test::count.out", PTERON_KERNEL(count_out), count_size},
         {"test::fail.out", PTERON_KERNEL(fail_out)},
         {"test::scratch.out", PTERON_KERNEL(scratch_out), scratch_size},
         {"test::twice.out", PTERON_KERNEL(twice_out)},

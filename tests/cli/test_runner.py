@@ -1,4 +1,6 @@
 """Raw bytes in and out, repeats, and the command lines of executor_runner."""
+import re
+
 import pytest
 
 np = pytest.importorskip("numpy")
@@ -115,3 +117,11 @@ def test_a_file_of_other_bytes_is_no_raw_input(pteron, program, tmp_path):
     (tmp_path / "x.bin").write_bytes(b"\0" * 7)
     done = pteron("run", program, "--inputs", tmp_path / "x.bin")
     assert done.returncode == 3 and "x.bin" in done.stderr
+
+
+def test_help_names_the_runners_flags(pteron, sample):
+    text = pteron("run", "--help").stdout
+    table = (sample.parents[2] / "src" / "cli" / "runner_flags.cpp").read_text().split("kFlags[]")[1].split("};")[0]
+    flags = re.findall(r'\{"(\w+)"', table)
+    assert len(flags) >= 10 and [flag for flag in flags if f"--{flag} (" not in text] == []
+    assert "--etdump FILE" in text and "docs/etdump.md" in text

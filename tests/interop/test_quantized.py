@@ -1,11 +1,14 @@
 """Quantized models: the CPU engine takes every node, runs products on integers, gives eager's results, and the file keeps 8 and 4 bits."""
 import json
+import os
+import re
+import subprocess
 
 import pytest
 import torch
 from torch.export import export
 
-from conftest import equal, pteron, run_here
+from conftest import ROOT, TOOL, equal, pteron, run_here
 
 quantized_models = pytest.importorskip("quantized_models")
 pytest.importorskip("torchao.quantization.pt2e.quantize_pt2e", reason="executorch: torchao is not installed")
@@ -143,3 +146,24 @@ def test_part_of_a_pattern_stays_plain(tmp_path):
     torch.export.save(export(model, inputs), tmp_path / "q.pt2")
     pteron("compile", tmp_path / "q.pt2", "-o", tmp_path / "q.pte", "--strict")
     equal(run_here(tmp_path / "q.pte", [list(inputs)], tmp_path)[0], list(model(*inputs)), 1e-5)
+
+
+def test_the_documents_recipes(tmp_path, monkeypatch):
+    """docs/quantized.md: every script as it stands there, then the commands; the programs run on quantized kernels and give what the archives give."""
+    text = (ROOT / "docs" / "quantized.md").read_text()
+    scripts, (commands,) = re.findall(r"```python\n(.*?)```", text, re.S), re.findall(r"```sh\n(.*?)```", text, re.S)
+    assert len(scripts) == 3
+    monkeypatch.chdir(tmp_path)
+    examples = []
+    for script in scripts:
+        names = {}
+        exec(compile(script, "docs/quantized.md", "exec"), names)
+        examples.append(names["inputs"])
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", commands], env={**os.environ, "PATH": f"{TOOL.parent}:{os.environ['PATH']}"}, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "pteron_cpu::qlinear" in done.stdout
+    for name, inputs in zip(("static", "weights4", "dynamic"), examples):
+        report = json.loads(pteron("compile", f"{name}.pt2", "-o", f"{name}.again.pte", "--json", "--strict").stdout)
+        assert any("pteron_cpu::q" in kernel for group in report["groups"] for kernel in group["kernels"]), name
+        want = torch.export.load(f"{name}.pt2").module()(*inputs)
+        equal(run_here(tmp_path / f"{name}.pte", [list(inputs)], tmp_path)[0], [want], 0.05)

@@ -151,9 +151,14 @@ Result<int> run_run(const Arguments& a) {
   return 0;
 }
 
+constexpr std::string_view kNotes =
+    "The flags of ExecuTorch's executor_runner work as well, with one or two dashes: --model_path (MODEL.pte), --data_path (--data), --inputs,\n"
+    "--method_name (--method), --output_file (--raw-outputs), --print_output (--print), --num_executions (--repeat), --cpu_threads (--threads),\n"
+    "--etdump_path (--etdump), --bundleio_rtol (--rtol), --bundleio_atol (--atol). docs/etdump.md says what --etdump writes and who reads it.\n";
+
 }  // namespace
 
 extern const Verb k_run_verb;
-const Verb k_run_verb = {"run", "run a .pte program", "MODEL.pte --inputs IN.safetensors [--outputs OUT.safetensors] [options]", 1, 1, kRunOptions, run_run};
+const Verb k_run_verb = {"run", "run a .pte program", "MODEL.pte --inputs IN.safetensors [--outputs OUT.safetensors] [options]", 1, 1, kRunOptions, run_run, kNotes};
 
 }  // namespace pteron::cli

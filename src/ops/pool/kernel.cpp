@@ -576,6 +576,9 @@ Status fractional_max_pool(KernelContext&, const Tensor& x, IntList kernel_size,
   if (samples.dtype() != x.dtype() || samples.rank() != 3 || samples.size(0) < p.batch || samples.size(1) != p.channels || samples.size(2) != spatial) {
     return Status(Code::kInvalidInput, str_cat("fractional_max_pool", spatial, "d: random samples ", dtype_name(samples.dtype()), " ", shape_text(samples.sizes())));
   }
+  if (out.dtype() != x.dtype() || indices.dtype() != DType::kInt64) {
+    return Status(Code::kInvalidInput, str_cat("fractional_max_pool", spatial, "d of ", dtype_name(x.dtype()), ": results of ", dtype_name(out.dtype()), " and ", dtype_name(indices.dtype())));
+  }
   Status status;
   const bool known = dispatch_floating(
       x.dtype(), [&]<typename T>() { status = fractional_planes<T>(p, spatial, samples, x.as<T>(), out.as<T>(), indices.as<int64_t>()); });

@@ -110,8 +110,9 @@ size_t workspace(std::span<runtime::Value* const> args) {
   const Tensor& self = args[0]->tensor;
   const int64_t numel = self.numel();
   if (args[2]->tag != runtime::Tag::kInt || self.rank() == 0 || numel == 0) return static_cast<size_t>(numel) * sizeof(double);
-  const int64_t dim = args[2]->integer < 0 ? args[2]->integer + self.rank() : args[2]->integer;
-  const int64_t n = self.size(static_cast<int>(dim));
+  const auto dim = wrap_dim(args[2]->integer, self.rank());
+  if (!dim.ok()) return 0;  // refused by the kernel
+  const int64_t n = self.size(*dim);
   return static_cast<size_t>(scratch_lanes(numel / n) * n) * sizeof(double);
 }
 

@@ -62,6 +62,9 @@ Status prepare(const Scan& s, int64_t gates_per_unit, int64_t width) {
   if (!fits) {
     return Status(Code::kInvalidInput, str_cat("recurrent scan: gates ", shape_text(g.sizes()), ", state ", shape_text(s.h0.sizes()), ", weight ", shape_text(s.weight.sizes())));
   }
+  if (s.out.dtype() != g.dtype() || s.last.dtype() != g.dtype()) {
+    return Status(Code::kInvalidInput, str_cat("recurrent scan of ", dtype_name(g.dtype()), ": results of ", dtype_name(s.out.dtype()), " and ", dtype_name(s.last.dtype())));
+  }
   PTERON_TRY(runtime::resize(s.out, Sizes{g.size(0), g.size(1), s.h0.size(1)}));
   return runtime::resize(s.last, s.h0.sizes());
 }
@@ -197,9 +200,9 @@ Status unsupported(DType dtype) { return Status(Code::kUnsupported, str_cat("rec
 Status lstm_out(KernelContext& context, const Tensor& gates, const Tensor& h, const Tensor& c, const Tensor& weight, const Tensor* projection, bool reverse,
                 Tensor& out, Tensor& last_h, Tensor& last_c) {
   const Scan s{gates, h, weight, out, last_h, reverse};
-  const bool fits = c.rank() == 2 && h.rank() == 2 && c.size(0) == h.size(0) && c.dtype() == h.dtype() &&
+  const bool fits = c.rank() == 2 && h.rank() == 2 && c.size(0) == h.size(0) && c.dtype() == h.dtype() && last_c.dtype() == h.dtype() &&
                     (projection == nullptr ? c.size(1) == h.size(1)
-                                           : projection->rank() == 2 && projection->size(0) == h.size(1) && projection->size(1) == c.size(1));
+                                           : projection->rank() == 2 && projection->dtype() == h.dtype() && projection->size(0) == h.size(1) && projection->size(1) == c.size(1));
   if (!fits) return Status(Code::kInvalidInput, str_cat("lstm: states ", shape_text(h.sizes()), " and ", shape_text(c.sizes())));
   PTERON_TRY(prepare(s, 4, c.size(1)));
   PTERON_TRY(runtime::resize(last_c, c.sizes()));

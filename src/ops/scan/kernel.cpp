@@ -137,7 +137,7 @@ template <bool kMax, typename P>
 Status extreme_part(KernelContext& c, const Tensor& self, int dim, Tensor& values, Tensor& indices) {
   const LoadFn<P> load = load_fn<P>(self.dtype());
   const StoreRunFn<P> store = store_run_fn<P>(values.dtype());
-  if (load == nullptr || store == nullptr) return Status(Code::kUnsupported, str_cat("cummax of dtype ", dtype_name(self.dtype())));
+  if (load == nullptr || store == nullptr || indices.dtype() != DType::kInt64) return Status(Code::kUnsupported, str_cat("cummax of dtype ", dtype_name(self.dtype())));
   const TensorView* const outs[] = {&values.view, &indices.view};
   const Slices s = plan_slices(self.view, dim, outs);
   if (s.n == 0) return ok_status();

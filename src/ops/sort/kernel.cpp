@@ -60,9 +60,11 @@ size_t slice_bytes(const Tensor& self, int64_t n) {
   const int64_t slices = n == 0 ? 0 : self.numel() / n;
   return static_cast<size_t>(scratch_lanes(slices) * n) * sizeof(Item<double>);
 }
+/// 0 for a dim that the tensor does not have: the kernel refuses it.
 int64_t dim_size(const Tensor& self, int64_t dim) {
-  if (self.rank() == 0) return 1;
-  return self.size(static_cast<int>(dim < 0 ? dim + self.rank() : dim));
+  const auto known = wrap_dim(dim, self.rank());
+  if (!known.ok()) return 0;
+  return self.rank() == 0 ? 1 : self.size(*known);
 }
 /// Scratch for slices along the int argument at `kPosition`, or for the whole tensor where there is none.
 template <size_t kPosition>
@@ -75,6 +77,14 @@ size_t workspace(std::span<runtime::Value* const> args) {
 template <typename P>
 Item<P>* lane_items(KernelContext& c, int64_t lane, int64_t n) {
   return reinterpret_cast<Item<P>*>(c.scratch.data()) + lane * n;
+}
+
+/// values and indices may be null.
+Status check_results(const Tensor& self, const Tensor* values, const Tensor* indices) {
+  if ((values == nullptr || values->dtype() == self.dtype()) && (indices == nullptr || indices->dtype() == DType::kInt64)) return ok_status();
+  return Status(Code::kInvalidInput,
+                str_cat("ordering of ", dtype_name(self.dtype()), ": values of ", dtype_name(values == nullptr ? self.dtype() : values->dtype()),
+                        " and positions of ", dtype_name(indices == nullptr ? DType::kInt64 : indices->dtype())));
 }
 
 // ---- sort, argsort
@@ -92,9 +102,11 @@ Status sort_part(KernelContext& c, const Tensor& self, int dim, bool descending,
     gather(s, load, self.view.data, at.in(), items);
     // positions decide between equal values: the sort is stable
     if (descending) {
-      std::sort(items, items + s.n, [](const Item<P>& a, const Item<P>& b) { return above(a.first, b.first) || (!above(b.first, a.first) && a.second < b.second); });
+      std::sort(items, items + s.n,
+                [](const Item<P>& a, const Item<P>& b) { return above(a.first, b.first) || (!above(b.first, a.first) && a.second < b.second); });
     } else {
-      std::sort(items, items + s.n, [](const Item<P>& a, const Item<P>& b) { return below(a.first, b.first) || (!below(b.first, a.first) && a.second < b.second); });
+      std::sort(items, items + s.n,
+                [](const Item<P>& a, const Item<P>& b) { return below(a.first, b.first) || (!below(b.first, a.first) && a.second < b.second); });
     }
     for (int64_t i = 0; i < s.n; ++i) to[at.out(0) + i * s.out_stride[0]] = items[i].second;
     if (store == nullptr) return;
@@ -105,6 +117,7 @@ Status sort_part(KernelContext& c, const Tensor& self, int dim, bool descending,
 
 Status sort_any(KernelContext& c, const Tensor& self, int64_t dim, bool descending, Tensor* values, Tensor& indices) {
   PTERON_ASSIGN(const int d, wrap_dim(dim, self.rank()));
+  PTERON_TRY(check_results(self, values, &indices));
   if (values != nullptr) PTERON_TRY(runtime::resize(*values, self.sizes()));
   PTERON_TRY(runtime::resize(indices, self.sizes()));
   return dispatch_order(self, [&]<typename P>() { return sort_part<P>(c, self, d, descending, values, indices); });
@@ -158,6 +171,7 @@ Status topk_part(KernelContext& c, const Tensor& self, int64_t k, int dim, bool 
 
 Status topk(KernelContext& c, const Tensor& self, int64_t k, int64_t dim, bool largest, bool sorted, Tensor& values, Tensor& indices) {
   PTERON_ASSIGN(const int d, wrap_dim(dim, self.rank()));
+  PTERON_TRY(check_results(self, &values, &indices));
   if (k < 0 || k > dim_size(self, d)) return Status(Code::kInvalidInput, str_cat("topk of ", k, " among ", dim_size(self, d)));
   Sizes sizes(self.sizes());
   if (!sizes.empty()) sizes[static_cast<size_t>(d)] = k;
@@ -261,10 +275,18 @@ Status pick_part(KernelContext& c, const Tensor& self, const ReducePlan& plan, P
     }
     Item<P> found{};
     switch (pick) {
-      case Pick::kKth: found = kth_of(items, s.n, k - 1); break;
-      case Pick::kMedian: found = median_of(items, s.n, false); break;
-      case Pick::kNanMedian: found = median_of(items, s.n, true); break;
-      case Pick::kMode: found = mode_of(items, s.n); break;
+      case Pick::kKth:
+        found = kth_of(items, s.n, k - 1);
+        break;
+      case Pick::kMedian:
+        found = median_of(items, s.n, false);
+        break;
+      case Pick::kNanMedian:
+        found = median_of(items, s.n, true);
+        break;
+      case Pick::kMode:
+        found = mode_of(items, s.n);
+        break;
     }
     store(values.view.data, at.out(0), found.first);
     if (indices != nullptr) indices->as<int64_t>()[at.out(1)] = found.second;
@@ -277,6 +299,7 @@ Status pick_any(KernelContext& c, const Tensor& self, std::optional<int64_t> dim
   const int64_t list[] = {dim.value_or(0)};
   PTERON_ASSIGN(const uint32_t mask, reduce_mask(dim.has_value() ? std::span<const int64_t>(list) : std::span<const int64_t>(), self.rank()));
   const Sizes sizes = reduced_sizes(self.sizes(), mask, keepdim);
+  PTERON_TRY(check_results(self, &values, indices));
   PTERON_TRY(runtime::resize(values, sizes));
   if (indices != nullptr) PTERON_TRY(runtime::resize(*indices, sizes));
   const TensorView* const outs[] = {&values.view, indices == nullptr ? &values.view : &indices->view};

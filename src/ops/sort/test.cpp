@@ -196,5 +196,60 @@ TEST(Unique, SizesAreKnownAfterTheCall) {
   EXPECT_EQ(counts, (Ints{2, 1, 1, 0}));
 }
 
+/// Scratch is asked for before a kernel has looked at its arguments: a program from outside may name any dim.
+TEST(Sort, DimsThatATensorLacksAreRefused) {
+  Floats x = {3, 1, 2}, values(3);
+  Ints places(3);
+  for (const int64_t dim : {int64_t{1}, int64_t{-2}, int64_t{1} << 40, INT64_MIN}) {
+    const auto refused = [&](std::string_view name, auto&& arguments) {
+      KernelCallBuilder call;
+      call.tensor(floats(x, {3}));
+      arguments(call);
+      call.tensor(floats(values, {3})).tensor(ints(places, {3}));
+      EXPECT_EQ(call.call(name, serial_pool()).code(), Code::kInvalidInput) << name << " " << dim;
+    };
+    refused("aten::sort.values", [&](auto& call) { call.integer(dim).boolean(false); });
+    refused("aten::sort.values_stable", [&](auto& call) { call.boolean(true).integer(dim).boolean(false); });
+    refused("aten::topk.values", [&](auto& call) { call.integer(1).integer(dim).boolean(true).boolean(true); });
+    refused("aten::kthvalue.values", [&](auto& call) { call.integer(1).integer(dim).boolean(false); });
+    refused("aten::median.dim_values", [&](auto& call) { call.integer(dim).boolean(false); });
+    KernelCallBuilder quantile;
+    quantile.tensor(floats(x, {3})).number(0.5).integer(dim).boolean(false).text("linear").tensor(floats(values, {}));
+    EXPECT_EQ(quantile.call("aten::quantile.scalar_out", serial_pool()).code(), Code::kInvalidInput) << dim;
+  }
+}
+
+TEST(Sort, ResultsOfOtherDtypesAreRefused) {
+  Floats x = {3, 1, 2};
+  Ints room(3), places(3);
+  for (const bool wrong_values : {true, false}) {
+    const auto refused = [&](std::string_view name, const Ints& sizes, auto&& arguments) {
+      KernelCallBuilder call;
+      call.tensor(floats(x, {3}));
+      arguments(call);
+      call.tensor(make_contiguous_view(wrong_values ? DType::kUInt8 : DType::kFloat32, sizes, room.data()));
+      call.tensor(make_contiguous_view(wrong_values ? DType::kInt64 : DType::kUInt8, sizes, places.data()));
+      EXPECT_FALSE(call.call(name, serial_pool()).ok()) << name << " " << wrong_values;
+    };
+    refused("aten::sort.values_stable", {3}, [](auto& call) { call.boolean(true).integer(0).boolean(false); });
+    refused("aten::topk.values", {1}, [](auto& call) { call.integer(1).integer(0).boolean(true).boolean(true); });
+    refused("aten::kthvalue.values", {}, [](auto& call) { call.integer(1).integer(0).boolean(false); });
+    if (!wrong_values) refused("aten::cummax.out", {3}, [](auto& call) { call.integer(0); });
+  }
+}
+
+TEST(Rnn, ResultsOfOtherDtypesAreRefused) {
+  Floats gates(8, 1), state(2, 1), weight(16, 1), out(2), last(2), cell(2);
+  for (int wrong = -1; wrong < 3; ++wrong) {
+    const auto result = [&](int which, Floats& data, const Ints& sizes) {
+      return make_contiguous_view(which == wrong ? DType::kUInt8 : DType::kFloat32, sizes, data.data());
+    };
+    KernelCallBuilder call;
+    call.tensor(floats(gates, {1, 1, 8})).tensor(floats(state, {1, 2})).tensor(floats(state, {1, 2})).tensor(floats(weight, {8, 2})).none().boolean(false);
+    call.tensor(result(0, out, {1, 1, 2})).tensor(result(1, last, {1, 2})).tensor(result(2, cell, {1, 2}));
+    EXPECT_EQ(call.call("pteron::lstm_scan.out", serial_pool()).code(), wrong < 0 ? Code::kOk : Code::kInvalidInput) << wrong;
+  }
+}
+
 }  // namespace
 }  // namespace pteron::ops
