@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 import xml.etree.ElementTree as ElementTree
 
@@ -130,9 +131,13 @@ def stage_sanitizers(results, options):
     if options.full:
         unit_tests(results, "asan", limit=3600, **environment)
         return
+    corpus = WORK / "corpus"
+    shutil.rmtree(corpus, ignore_errors=True)
+    with tarfile.open(ROOT / "tests" / "fuzz" / "corpus.tar.xz") as archive:
+        archive.extractall(corpus)
     commands = {f"asan {test}": [f"build/asan/bin/{test}"] for test in ROOM_TESTS}
     for kind in FUZZ_KINDS:
-        commands[f"fuzz {kind}"] = ["build/asan/bin/fuzz", f"--kind={kind}", "-seed=1", "-max_len=16384", f"-max_total_time={FUZZ_SECONDS}", "-timeout=20", "-rss_limit_mb=4096",
+        commands[f"fuzz {kind}"] = ["build/asan/bin/fuzz", f"--kind={kind}", "-seed=1", "-max_len=16384", f"-max_total_time={FUZZ_SECONDS}", "-timeout=20", "-rss_limit_mb=4096", str(corpus / kind),
                                     f"-artifact_prefix={WORK}/{kind}-"]
     with concurrent.futures.ThreadPoolExecutor(int(JOBS)) as pool:
         codes = pool.map(lambda item: run(item[1], WORK / f"{item[0].replace(' ', '-')}.log", 600, **environment), commands.items())

@@ -40,7 +40,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   return 0;
 }
 
-/// Now and then starts again from a seed, so that no corpus needs to be kept; otherwise libFuzzer's own mutations.
+/// Now and then starts again from a seed, so that a short run without a corpus is of use, too; otherwise libFuzzer's own mutations.
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned seed) {
   const auto& seeds = kind().seeds;
   const auto& chosen = seeds[seed % seeds.size()];
