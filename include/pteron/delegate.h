@@ -52,6 +52,7 @@ struct DelegateLoad {
   bool may_queue = false;
   /// What DelegateBackend::device_allocator() of this backend made for the session (DeviceAllocator::make_session); null if it makes none.
   DeviceAllocator* session = nullptr;
+  bool pack_at_load = false;                        ///< LoadOptions::pack_at_load
 };
 
 /// What a delegate holds beside its payload, named data and arguments.

@@ -85,6 +85,9 @@ struct LoadOptions {
   std::vector<int> data_fds;                       ///< the same from open descriptors, which may be closed after loading
   bool verify_data = false;                        ///< hash every byte of data files at load; else only what backends read to load
   bool map = true;                                 ///< map files; false reads them into memory (files that others may change)
+  /// Backends pack weights, and compare the bytes of data files that they read, in load_method(); false: before the first execute(), which then takes
+  /// longer and may fail as load_method() does, so that loading takes no time and no memory for weights.
+  bool pack_at_load = false;
   int threads = 0;                                 ///< size of the program's own pool; <= 0: all CPUs of the process, 1: no pool
   ThreadPool* pool = nullptr;                      ///< the caller's pool instead; must outlive the program
   LogSink* log = nullptr;                          ///< must outlive the program

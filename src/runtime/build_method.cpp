@@ -404,7 +404,7 @@ class MethodBuilder {
     if (bytes.empty()) return ok_status();
     PTERON_ASSIGN(const void* const memory, state_.memory->constant(bytes));
     made.view.data = const_cast<void*>(memory);
-    if (bytes.size() >= kWorthReleasing) state_.data.release(bytes);
+    state_.data.release(bytes);
     return ok_status();
   }
 
@@ -414,7 +414,7 @@ class MethodBuilder {
 
   Result<std::span<const std::byte>> external_bytes(const wire::pte::Tensor& tensor, const Tensor& made) {
     const std::string_view name = text_of(tensor.extra_tensor_info()->fully_qualified_name());
-    return state_.data.tensor(name, made);
+    return state_.data.tensor(name, made, is_early() ? &made_->late_checks : nullptr);
   }
 
   // --- inputs and outputs ---
@@ -523,7 +523,7 @@ class MethodBuilder {
           PTERON_TRY(make_device_copy(kernel, made));
           break;
         }
-        if (!reads_sizes_only(kernel)) PTERON_TRY(check_on_host(made.args, kernel));
+        PTERON_TRY(touches_no_bytes(kernel) ? check_one_memory(made.args, kernel) : check_on_host(made.args, kernel));
         PTERON_TRY(find_kernel(call, made));
         break;
       }
@@ -567,6 +567,15 @@ class MethodBuilder {
       if (arg->tag == Tag::kTensorList) PTERON_TRY(check_on_host(arg->items, name));
       if (arg->tag != Tag::kTensor || arg->tensor.view.device.type == DeviceType::kCpu) continue;
       return Status(Code::kInvalidFile, str_cat("instruction ", made_->code.size(), " (", name, ") gets a tensor on ", device_text(arg->tensor.view.device), ", and takes tensors of the host only"));
+    }
+    return ok_status();
+  }
+
+  /// A view lies where its tensor lies.
+  Status check_one_memory(std::span<Value* const> args, std::string_view name) const {
+    for (const Value* arg : args) {
+      if (arg->tag != Tag::kTensor || args[0]->tag != Tag::kTensor || arg->tensor.view.device == args[0]->tensor.view.device) continue;
+      return Status(Code::kInvalidFile, str_cat("instruction ", made_->code.size(), " (", name, ") gets tensors on ", device_text(args[0]->tensor.view.device), " and on ", device_text(arg->tensor.view.device)));
     }
     return ok_status();
   }
@@ -631,25 +640,25 @@ class MethodBuilder {
       }
     }
     if (kernel->prepare == nullptr) return ok_status();
-    Result<std::shared_ptr<const KernelState>> state = kernel->prepare({state_.pool, state_.states()}, made.args);
+    Result<std::shared_ptr<const KernelState>> state = kernel->prepare({is_early() ? nullptr : state_.pool, state_.states()}, made.args);
     if (!state.ok()) return std::move(state).status().with_context(str_cat("instruction ", made_->code.size(), " (", name, ")"));
-    made.state = kernel->prepare == &uses_random_stream ? &made_->random : state.value().get();
-    if (state.value() == nullptr) return ok_status();
+    const bool is_random = kernel->prepare == &uses_random_stream;
+    made.state = is_random ? &made_->random : state.value().get();
+    if (state.value() == nullptr) {
+      if (!is_random && is_early()) keep_for_first_call(*kernel, made.args);
+      return ok_status();
+    }
     made_->kernel_states.push_back(std::move(state).value());
-    release_constants(made.args);
+    if (!is_remote()) release_constants(state_, made.args);
     return ok_status();
   }
 
-  /// Large constants need not stay in memory twice. Units: bytes.
-  static constexpr uint64_t kWorthReleasing = 64 * 1024;
+  /// True if what reads all bytes of the weights waits for the first call.
+  bool is_early() const { return !is_remote() && !state_.options.pack_at_load; }
 
-  /// What a kernel has packed it hardly reads again.
-  void release_constants(std::span<Value* const> args) const {
-    if (is_remote()) return;
-    for (const Value* arg : args) {
-      if (arg->tag != Tag::kTensor || !arg->tensor.read_only || arg->tensor.view.data == nullptr || arg->tensor.capacity_bytes < kWorthReleasing) continue;
-      state_.data.release({arg->tensor.as<const std::byte>(), arg->tensor.view.size_bytes()});
-    }
+  void keep_for_first_call(const Kernel& kernel, std::span<Value* const> args) {
+    LateKernel& late = made_->late_kernels.emplace_back(LateKernel{made_->code.size(), kernel.prepare, {}});
+    for (const Value* arg : args) late.values.push_back(*arg);
   }
 
   /// A list in the last place is a result: its members must be memory of their own.
@@ -682,6 +691,7 @@ class MethodBuilder {
       }
       DeviceAllocator* const memory = (*found)->device_allocator();
       DelegateLoad request{state_.view.delegate_payload(delegate), settings, made_->info.name, state_.data, *state_.pool, state_.options.log, is_alone(**found)};
+      request.pack_at_load = state_.options.pack_at_load;
       if (memory != nullptr && &made_->shared->session_of(*memory) != memory) request.session = &made_->shared->session_of(*memory);
       Result<std::unique_ptr<Delegate>> loaded = (*found)->load(request);
       if (!loaded.ok()) return std::move(loaded).status().with_context(str_cat("delegate ", i, " (", id, ")"));

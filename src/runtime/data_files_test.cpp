@@ -233,7 +233,25 @@ TEST(DataFiles, OfThePayloadsProgramHaveTheWholeWeight) {
   outer.bytes = std::as_bytes(std::span(weight)).first(8);
   EXPECT_OK(error());
   outer.is_changed = true;
-  EXPECT_ERROR(error(), Code::kInvalidFile, "other bytes than its manifest says");
+  LoadOptions options = test_options();
+  options.outer_data = &outer;
+  options.pack_at_load = true;
+  PlanBuilder at_load = external_program();
+  EXPECT_ERROR(load_error(at_load, options), Code::kInvalidFile, "other bytes than its manifest says");
+
+  // Without that, before the first call makes a result.
+  options.pack_at_load = false;
+  PlanBuilder late = external_program();
+  Loaded loaded = load(late, options);
+  ASSERT_NE(loaded.method, nullptr);
+  Floats x = {1, 2};
+  EXPECT_OK(loaded.method->set_input(0, view_of(x, {2})));
+  EXPECT_ERROR(loaded.method->execute(), Code::kInvalidFile, "other bytes than its manifest says");
+  EXPECT_FALSE(loaded.method->output(0).ok());
+  outer.is_changed = false;
+  EXPECT_OK(loaded.method->set_input(0, view_of(x, {2})));
+  EXPECT_OK(loaded.method->execute());
+  EXPECT_EQ(floats(*loaded.method, 0), (Floats{11, 22}));
 }
 
 /// forward(x) = x + weight for the sizes {2, 3}, the weight in a data file and expected in `dim_order`.

@@ -164,18 +164,19 @@ std::optional<std::span<const std::byte>> DataMap::find(std::string_view key) co
   return program_->named_data(key);
 }
 
-Result<std::span<const std::byte>> DataMap::outer_bytes(std::string_view name, const Tensor& expected) const {
+Result<std::span<const std::byte>> DataMap::outer_bytes(std::string_view name, const Tensor& expected, std::vector<std::string>* later) const {
   const auto bytes = outer_->find(name);
   if (!bytes.has_value()) return Status(Code::kNotFound, str_cat("constant \"", name, "\" is neither in the program nor in a data file"));
   const size_t size = expected.view.size_bytes();
-  PTERON_TRY(outer_->verify(name));
+  if (later == nullptr) PTERON_TRY(outer_->verify(name));
+  if (later != nullptr) later->emplace_back(name);
   if (bytes->size() != size) return Status(Code::kIncompatible, str_cat("constant \"", name, "\" has ", bytes->size(), " bytes, expected ", size));
   return *bytes;
 }
 
-Result<std::span<const std::byte>> DataMap::tensor(std::string_view name, const Tensor& expected) const {
+Result<std::span<const std::byte>> DataMap::tensor(std::string_view name, const Tensor& expected, std::vector<std::string>* later) const {
   const format::DataEntry* entry = find_entry(name);
-  if (entry == nullptr && outer_ != nullptr) return outer_bytes(name, expected);
+  if (entry == nullptr && outer_ != nullptr) return outer_bytes(name, expected, later);
   if (entry == nullptr) {
     return Status(Code::kNotFound, files_.empty() ? str_cat("constant \"", name, "\" is in a data file (.ptd), and none was given")
                                                   : str_cat("constant \"", name, "\" is in none of the ", files_.size(), " data files given"));

@@ -41,9 +41,10 @@ class DataMap final : public NamedData {
   std::optional<std::span<const std::byte>> find(std::string_view key) const override;
   Status verify(std::string_view key) const override;
   void release(std::span<const std::byte> bytes) const override;
-  /// Bytes of an external tensor, whose stored layout must be that of `expected`.
+  /// Bytes of an external tensor, whose stored layout must be that of `expected`. Those of the program around are compared with its data file's
+  /// manifest, or, with `later`, their names go there to be compared before the first use.
   /// Errors: kNotFound (no data file, or none has the key), kIncompatible (another dtype, shape or memory format).
-  Result<std::span<const std::byte>> tensor(std::string_view name, const Tensor& expected) const;
+  Result<std::span<const std::byte>> tensor(std::string_view name, const Tensor& expected, std::vector<std::string>* later = nullptr) const;
 
  private:
   struct File {
@@ -57,7 +58,7 @@ class DataMap final : public NamedData {
   Status open_given(const LoadOptions& options);
   Status open_beside(const LoadOptions& options, const std::string& program_path, const format::ProgramMeta& meta);
   const format::DataEntry* find_entry(std::string_view key) const;
-  Result<std::span<const std::byte>> outer_bytes(std::string_view name, const Tensor& expected) const;
+  Result<std::span<const std::byte>> outer_bytes(std::string_view name, const Tensor& expected, std::vector<std::string>* later) const;
 
   const format::ProgramView* program_ = nullptr;
   const NamedData* outer_ = nullptr;

@@ -61,8 +61,8 @@ std::string device_text(Device device);
 /// True for the kernels that copy a tensor between memories: et_copy::_h2d_copy.out, et_copy::_d2h_copy.out, pteron::device_copy.out. Their arguments are
 /// the tensor and the out, which may stand there again.
 bool is_device_copy(std::string_view kernel);
-/// True for kernels that read nothing but the sizes of a tensor.
-bool reads_sizes_only(std::string_view kernel);
+/// True for kernels that take tensors of any memory: they read sizes, or make views.
+bool touches_no_bytes(std::string_view kernel);
 
 /// A copy instruction, with what it needs found beforehand.
 struct DeviceCopy {

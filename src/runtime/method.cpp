@@ -452,6 +452,7 @@ Status Method::set_stream(Device device, void* stream) {
 Status Method::execute() {
   PTERON_TRY(Status(state_->reset_status));
   PTERON_TRY(check_inputs_set(*state_));
+  if (!state_->late_kernels.empty() || !state_->late_checks.empty()) [[unlikely]] PTERON_TRY(runtime::finish_loading(*state_));
   PTERON_TRY(runtime::prepare_call(*state_));
   PTERON_TRY(place_outputs(*state_));
   const Status status = runtime::run_instructions(*state_);

@@ -116,6 +116,7 @@ Result<std::unique_ptr<Delegate>> load_program_delegate(const DelegateLoad& requ
   options.kernels = &kernels;
   options.outer_data = &request.named_data;
   options.states = &states;
+  options.pack_at_load = request.pack_at_load;
   PTERON_ASSIGN(const std::shared_ptr<Program> program, load_program(nullptr, request.payload, "payload", options));
   if (program->method_names().size() != 1) return Status(Code::kInvalidFile, str_cat("the payload has ", program->method_names().size(), " methods, expected 1"));
   PTERON_ASSIGN(std::unique_ptr<Method> method, program->load_method(program->method_names()[0]));

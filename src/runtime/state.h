@@ -129,6 +129,14 @@ struct SharedArenas {
   DeviceAllocator& session_of(DeviceAllocator& allocator);
 };
 
+/// What loading left for the first call: a kernel's state. Its prepare() was called without a pool, checked its arguments and gave null, since making
+/// the state takes time or memory; it is called again, with the pool and the same arguments.
+struct LateKernel {
+  size_t instruction = 0;
+  PrepareFn prepare = nullptr;
+  std::vector<Value> values;   ///< the arguments as they were at load: tensors have their upper bounds
+};
+
 /// A loaded method.
 struct MethodState {
   std::shared_ptr<Program> program;   ///< keeps the mapping and the pool alive
@@ -162,6 +170,8 @@ struct MethodState {
   bool inputs_changed = true;         ///< sizes must be checked against each other before the next call
   bool executed = false;
   CallObserver* observer = nullptr;   ///< may be null; outlives the calls
+  std::vector<LateKernel> late_kernels;    ///< until the first call
+  std::vector<std::string> late_checks;    ///< until the first call: constants of the program around whose bytes nobody has compared yet
 
   /// Memory of devices of that type, in the order of this session; null: nobody has any.
   DeviceAllocator* allocator(DeviceType type) const;
@@ -181,6 +191,14 @@ Result<MethodInfo> describe_method(const ProgramState& program, uint32_t index);
 /// Builds a method from plan `index`: memory, values, kernels, delegates. `shared` holds the session's shared memory; what is missing is added.
 /// Errors: as Program::load_method.
 Result<std::unique_ptr<MethodState>> build_method(std::shared_ptr<Program> program, uint32_t index, std::shared_ptr<SharedArenas> shared);
+
+/// What a kernel has packed it hardly reads again: the constants among its arguments may leave the memory.
+void release_constants(const ProgramState& program, std::span<Value* const> args);
+
+/// Does what loading left for the first call: compares the bytes of data files that payloads read, and makes the kernels' states (packed weights).
+/// After an error the next call tries again.
+/// Errors: kInvalidFile (a data file that was changed), kOutOfMemory, the kernels'.
+Status finish_loading(MethodState& method);
 
 /// What a call does before its instructions: checks the sizes of the inputs against each other, and lets values that the last call rebound start anew.
 /// Errors: kInvalidInput (sizes that do not fit).

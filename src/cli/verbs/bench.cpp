@@ -30,6 +30,7 @@ constexpr Option kBenchOptions[] = {
     {"kernels", "k", OptionKind::kList, "LIBRARY", "a shared library with own operators (pteron/ops.h)"},
     {"data", "d", OptionKind::kList, "FILE", "data files (.ptd) with weights; default: those that the program names, beside it"},
     {"verify-data", "", OptionKind::kFlag, "", "hash every byte of the data files at load"},
+    {"late-packing", "", OptionKind::kFlag, "", "pack weights in the first run, as programs do if LoadOptions::pack_at_load is not set, instead of at load"},
     {"seed", "", OptionKind::kCount, "N", "seed of operators that draw random numbers (compile --allow-random), default 0"},
     {"threads", "t", OptionKind::kCount, "N", "threads to use; default, and 0: all CPUs of the process"},
     {"profile", "", OptionKind::kFlag, "", "print where the time goes, by kernel and by node, those inside delegates included"},
@@ -113,7 +114,8 @@ bool is_enough(const Effort& effort, double spent_ms, size_t runs) {
 
 Result<Measurement> measure(const Arguments& a, const Effort& effort) {
   Measurement out;
-  const LoadOptions load = load_options(a);
+  LoadOptions load = load_options(a);
+  load.pack_at_load = !a.flag("late-packing");
   const Clock::time_point begin = Clock::now();
   PTERON_ASSIGN(const std::shared_ptr<Program> program, Program::load(a.positionals()[0], load));
   PTERON_ASSIGN(const std::string name, pick_method(*program, a.value("method")));

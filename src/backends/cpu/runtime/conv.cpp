@@ -4,6 +4,7 @@
 // stride 1 Winograd's products (winograd.cpp); depthwise ones are sums of shifted pixels.
 #include <algorithm>
 
+#include "backends/cpu/runtime/early.h"
 #include "backends/cpu/runtime/geometry.h"
 #include "backends/cpu/runtime/kernels.h"
 #include "backends/cpu/runtime/product.h"
@@ -150,6 +151,7 @@ Status pack(const KernelLoad& load, const Tensor& w, const Tensor* bias, Conv* c
 Result<std::shared_ptr<const KernelState>> prepare(const KernelLoad& load, std::span<Value* const> args) {
   auto conv = std::make_shared<Conv>();
   PTERON_TRY(read_conv(args, conv.get()));
+  if (is_early(load)) return std::shared_ptr<const KernelState>();
   conv->winograd = takes_winograd(*conv, args[kX]->tensor);
   PTERON_TRY(pack(load, args[kWeight]->tensor, runtime::Unpack<const Tensor*>::get(*args[kBias]), conv.get()));
   return std::shared_ptr<const KernelState>(std::move(conv));
@@ -158,6 +160,7 @@ Result<std::shared_ptr<const KernelState>> prepare(const KernelLoad& load, std::
 Result<std::shared_ptr<const KernelState>> prepare_gated(const KernelLoad& load, std::span<Value* const> args) {
   auto conv = std::make_shared<Conv>();
   PTERON_TRY(read_gated(args, conv.get()));
+  if (is_early(load)) return std::shared_ptr<const KernelState>();
   PTERON_TRY(pack(load, args[kGatedWeight]->tensor, runtime::Unpack<const Tensor*>::get(*args[kGatedBias]), conv.get()));
   return std::shared_ptr<const KernelState>(std::move(conv));
 }

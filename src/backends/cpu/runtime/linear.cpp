@@ -1,6 +1,7 @@
 // pteron_cpu::linear: x @ weight^T + bias (+ residual), then an activation; weight and bias are constants.
 #include <algorithm>
 
+#include "backends/cpu/runtime/early.h"
 #include "backends/cpu/runtime/geometry.h"
 #include "backends/cpu/runtime/kernels.h"
 #include "backends/cpu/runtime/product.h"
@@ -39,6 +40,7 @@ Result<std::shared_ptr<const KernelState>> prepare(const KernelLoad& load, std::
   PTERON_TRY(check_constants(weight, bias));
   auto made = std::make_shared<Linear>();
   PTERON_ASSIGN(made->epilogue, epilogue_of(args[4]->string, runtime::Unpack<double>::get(*args[5]), runtime::Unpack<double>::get(*args[6])));
+  if (is_early(load)) return std::shared_ptr<const KernelState>();
   const std::string key = str_cat("linear/", reinterpret_cast<uintptr_t>(weight.view.data), "/", shape_text(weight.sizes()), "/", shape_text(weight.strides()),
                                   "/", bias != nullptr ? reinterpret_cast<uintptr_t>(bias->view.data) : 0);
   PTERON_ASSIGN(made->weights, load.cache->find_or_make(key, [&]() -> Result<std::shared_ptr<const KernelState>> {

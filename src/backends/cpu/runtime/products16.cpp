@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "backends/cpu/runtime/early.h"
 #include "backends/cpu/runtime/geometry.h"
 #include "backends/cpu/runtime/kernels.h"
 #include "backends/cpu/runtime/narrow_product.h"
@@ -91,6 +92,7 @@ Result<std::shared_ptr<const KernelState>> prepare_linear(const KernelLoad& load
   PTERON_TRY(check_constants("linear16", weight, bias, 2));
   auto made = std::make_shared<Product16>();
   PTERON_TRY(read_end("linear16", weight, args.subspan(4, 4), made.get()));
+  if (is_early(load)) return std::shared_ptr<const KernelState>();
   PTERON_TRY(pack(load, weight, bias, 1, made.get()));
   return std::shared_ptr<const KernelState>(std::move(made));
 }
@@ -162,6 +164,7 @@ Status read_conv(std::span<Value* const> args, Conv16* conv) {
 Result<std::shared_ptr<const KernelState>> prepare_conv(const KernelLoad& load, std::span<Value* const> args) {
   auto conv = std::make_shared<Conv16>();
   PTERON_TRY(read_conv(args, conv.get()));
+  if (is_early(load)) return std::shared_ptr<const KernelState>();
   PTERON_TRY(pack(load, args[kWeight]->tensor, runtime::Unpack<const Tensor*>::get(*args[kBias]), conv->groups, conv.get()));
   return std::shared_ptr<const KernelState>(std::move(conv));
 }

@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "backends/cpu/runtime/early.h"
 #include "backends/cpu/runtime/geometry.h"
 #include "backends/cpu/runtime/kernels.h"
 #include "backends/cpu/runtime/narrow_product.h"
@@ -164,6 +165,7 @@ Result<std::shared_ptr<const KernelState>> pack(const QConv& conv, const Tensor&
 Result<std::shared_ptr<const KernelState>> prepare(const KernelLoad& load, std::span<Value* const> args) {
   auto conv = std::make_shared<QConv>();
   PTERON_TRY(read_conv(args, conv.get()));
+  if (is_early(load)) return std::shared_ptr<const KernelState>();
   const Tensor &w = args[kWeight]->tensor, &scale = args[kScale]->tensor;
   const auto x_scale = static_cast<float>(runtime::Unpack<double>::get(*args[kXScale]));
   const std::string key = str_cat("qconv2d/", reinterpret_cast<uintptr_t>(w.view.data), "/", shape_text(w.sizes()), "/", shape_text(w.strides()), "/",

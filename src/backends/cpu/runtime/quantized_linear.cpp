@@ -4,6 +4,7 @@
 #include <mutex>
 #include <vector>
 
+#include "backends/cpu/runtime/early.h"
 #include "backends/cpu/runtime/geometry.h"
 #include "backends/cpu/runtime/kernels.h"
 #include "backends/cpu/runtime/narrow_product.h"
@@ -116,6 +117,7 @@ Result<std::shared_ptr<const KernelState>> pack(const QLinear& q, const Tensor& 
 Result<std::shared_ptr<const KernelState>> prepare(const KernelLoad& load, std::span<Value* const> args) {
   auto made = std::make_shared<QLinear>();
   PTERON_TRY(read_linear(args, made.get()));
+  if (is_early(load)) return std::shared_ptr<const KernelState>();
   if (args[kXScale]->tag == runtime::Tag::kTensor) {
     const Tensor& w = args[kWeight]->tensor;
     const std::string key = str_cat("qlinear/", reinterpret_cast<uintptr_t>(w.view.data), "/", shape_text(w.sizes()), "/", made->groups, "/", made->bits, "/",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "backends/cpu/runtime/early.h"
 #include "backends/cpu/runtime/kernels.h"
 #include "backends/cpu/runtime/portable.h"
 #include "backends/cpu/runtime/row_ops.h"
@@ -60,7 +61,9 @@ Result<std::shared_ptr<const KernelState>> pack(const KernelLoad& load, const Te
 template <size_t kWeight>
 Result<std::shared_ptr<const KernelState>> prepare(const KernelLoad& load, std::span<Value* const> args) {
   const Value& weight = *args[kWeight];
-  if (!is_float(weight) || !weight.tensor.read_only || weight.tensor.rank() != 2 || weight.tensor.numel() == 0) return std::shared_ptr<const KernelState>();
+  if (!is_float(weight) || !weight.tensor.read_only || weight.tensor.rank() != 2 || weight.tensor.numel() == 0 || is_early(load)) {
+    return std::shared_ptr<const KernelState>();
+  }
   return pack(load, weight.tensor);
 }
 
