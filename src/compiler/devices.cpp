@@ -71,8 +71,9 @@ class DevicePlacer {
     for (size_t i = 0; i < states.size(); ++i) graph_[graph_.states[i].value].type.device = states[i];
     if (options_.device_inputs) place_inputs();
     const std::vector<NodeId> order = std::exchange(graph_.order, {});
+    find_readers(order);
     for (const NodeId id : order) {
-      const Device device = device_of(graph_[id]);
+      const Device device = place_of(graph_[id]);
       for (ir::Arg& arg : graph_[id].args) ir::for_each_value(arg, [&](ValueId& use) { use = at(use, device); });
       graph_.order.push_back(id);
       for (const ValueId out : graph_[id].outputs) {
@@ -91,11 +92,56 @@ class DevicePlacer {
   }
 
  private:
-  /// Where a node's tensors lie.
+  /// Where a node wants its tensors.
   Device device_of(const ir::Node& node) const {
     if (node.op->name != emit::kDelegateOp) return {};
     const auto index = static_cast<size_t>(ir::NodeView(graph_, *node.op, node.args).integer("index"));
     return index < edge_.groups.size() ? edge_.groups[index].compiled.io_device : Device();
+  }
+
+  /// The operand of a view.
+  ValueId viewed(const ir::Node& node) const {
+    const auto* self = node.op->is_view() && !node.args.empty() ? std::get_if<ValueId>(&node.args[0]) : nullptr;
+    return self != nullptr ? *self : ValueId();
+  }
+
+  /// The devices whose delegates read each value, itself or a view of it.
+  void find_readers(const std::vector<NodeId>& order) {
+    for (auto id = order.rbegin(); id != order.rend(); ++id) {
+      const ir::Node& node = graph_[*id];
+      const Device device = device_of(node);
+      if (device.type != DeviceType::kCpu) ir::for_each_use(node, [&](ValueId use) { readers_[use.index].push_back(device); });
+      const ValueId self = viewed(node);
+      if (!self.valid()) continue;
+      for (const ValueId out : node.outputs) {
+        for (const Device reader : std::vector<Device>(readers_[out.index])) readers_[self.index].push_back(reader);
+      }
+    }
+  }
+
+  /// Where a node's tensors lie: a view of a device's tensor that a delegate of that device reads is one itself, if emit makes it without a kernel.
+  Device place_of(const ir::Node& node) {
+    const ValueId self = viewed(node);
+    if (!self.valid() || graph_[self].kind != ir::ValueKind::kTensor) return device_of(node);
+    const Device device = graph_[self].type.device;
+    const bool is_read = std::ranges::any_of(node.outputs, [&](ValueId out) { return std::ranges::find(readers_[out.index], device) != readers_[out.index].end(); });
+    return device.type != DeviceType::kCpu && is_read && is_part(node, self) ? device : Device();
+  }
+
+  /// True if each result is a part of `self` without gaps, in its order: what a delegate takes as it lies.
+  bool is_part(const ir::Node& node, ValueId self) const {
+    const ir::TensorType& type = graph_[self].type;
+    if (!ir::is_contiguous(type)) return false;
+    const ir::ViewLayout whole{type.sizes, ir::contiguous_strides_of(type.sizes), 0};
+    for (size_t k = 0; k < node.outputs.size(); ++k) {
+      const ir::TensorType& made = graph_[node.outputs[k]].type;
+      ir::ViewLayout part;
+      if (made.dtype != type.dtype || !node.op->def.view(ir::NodeView(graph_, *node.op, node.args), whole, k, &part)) return false;
+      if (!ir::is_contiguous({made.dtype, part.sizes, part.strides, {}})) return false;
+      // The official format has aliases of fixed sizes only.
+      if (options_.profile != emit::Profile::kPteron && !(type.is_static() && made.is_static() && part.offset.is_const())) return false;
+    }
+    return true;
   }
 
   Device maker_device(ValueId id) const {
@@ -157,6 +203,7 @@ class DevicePlacer {
   const EdgeProgram& edge_;
   ir::Graph& graph_;
   std::map<std::pair<uint32_t, std::pair<int, int>>, ValueId> copies_;
+  std::map<uint32_t, std::vector<Device>> readers_;  // by value
   Status status_;
 };
 

@@ -268,6 +268,54 @@ TEST_F(Delegation, ADeviceThatNobodyComputesOnIsRefused) {
   expect_error(compile(archive("residual")), Code::kInvalidInput, "device cuda:1 is given, and no delegate of the program computes on a device");
 }
 
+TEST_F(Delegation, ViewsBetweenDelegatesOfOneDeviceStayThere) {
+  const Floats x = values(24);
+  add("one").only = {"aten::tanh"};
+  add("two").only = {"aten::cos"};
+  for (const bool official : {false, true}) {
+    options.profile = official ? emit::Profile::kExecutorch : emit::Profile::kPteron;
+    for (const char* name : {"views", "views_dynamic"}) {
+      ASSERT_TRUE(compile(archive(name)).ok()) << name;
+      EXPECT_EQ(delegate_calls(), 2u);
+      auto m = method();
+      ASSERT_NE(m, nullptr) << name;
+      expect_near(run(*m, x, {4, 6}), expected(archive(name), {{x, {4, 6}}}));
+      // The program's input and its output, and nothing between them; views of varying size have no form in the official format.
+      const int between = official && std::string_view(name) == "views_dynamic" ? 1 : 0;
+      EXPECT_EQ(std::pair(device.from_host, device.to_host), std::pair(1 + between, 1 + between)) << name;
+      EXPECT_EQ(device.on_device, 0);
+    }
+  }
+  auto m = method();
+  ASSERT_NE(m, nullptr);
+  const Floats shorter = values(12);
+  expect_near(run(*m, shorter, {2, 6}), expected(archive("views_dynamic"), {{shorter, {2, 6}}}));
+}
+
+TEST_F(Delegation, ViewsThatTheHostReadsAreCopiedOnce) {
+  add("one").only = {"aten::tanh"};
+  add("two").only = {"aten::cos", "aten::sin"};
+  ASSERT_TRUE(compile(archive("views_shared")).ok());
+  auto m = method();
+  ASSERT_NE(m, nullptr);
+  const Floats x = values(24);
+  expect_near(run(*m, x, {4, 6}), expected(archive("views_shared"), {{x, {4, 6}}}));
+  EXPECT_EQ(device.from_host, 1);
+  EXPECT_EQ(device.to_host, 3);  // the cosine, the sine, and the half that the host reads
+  EXPECT_EQ(device.on_device, 0);
+}
+
+TEST_F(Delegation, ViewsWithGapsOrInAnotherOrderGoOverTheHost) {
+  add("one").only = {"aten::tanh"};
+  add("two").only = {"aten::cos"};
+  ASSERT_TRUE(compile(archive("views_turned")).ok());
+  auto m = method();
+  ASSERT_NE(m, nullptr);
+  const Floats x = values(24);
+  expect_near(run(*m, x, {4, 6}), expected(archive("views_turned"), {{x, {4, 6}}}));
+  EXPECT_EQ(std::pair(device.from_host, device.to_host), std::pair(2, 2));
+}
+
 TEST_F(Delegation, InputsAndOutputsMayStayOnTheDevice) {
   add("one").without = {"aten::linear"};
   add("two");

@@ -44,11 +44,36 @@ class Counter(nn.Module):
         return torch.tanh(self.sum) + x
 
 
+class Views(torch.nn.Module):
+    """Two groups with views between them that need no copy."""
+
+    def forward(self, x):
+        return torch.cos(torch.tanh(x).view(-1)[6:].view(-1, 2))
+
+
+class Shared(torch.nn.Module):
+    """A part of a tensor is read by another group and by the host."""
+
+    def forward(self, x):
+        first, second = torch.tanh(x).chunk(2)
+        return torch.cos(first) + torch.sin(second) + torch.erfinv(first * 0.5)
+
+
+class Turned(torch.nn.Module):
+    """A view that no delegate takes as it lies."""
+
+    def forward(self, x):
+        return torch.cos(torch.tanh(x).t())
+
+
 def main():
     torch.manual_seed(5)
     HERE.mkdir(exist_ok=True)
     for name, model, inputs in [("residual", Residual(), (torch.randn(3, 10),)), ("mixed", Mixed(), (torch.randn(4, 6),)), ("counter", Counter(), (torch.randn(4),))]:
         torch.export.save(torch.export.export(model.eval(), inputs), HERE / f"{name}.pt2")
+    rows = torch.export.Dim("rows", min=2, max=8)
+    for name, model, shapes in [("views", Views(), None), ("views_dynamic", Views(), ({0: rows},)), ("views_shared", Shared(), None), ("views_turned", Turned(), None)]:
+        torch.export.save(torch.export.export(model, (torch.randn(4, 6),), dynamic_shapes=shapes), HERE / f"{name}.pt2")
 
 
 if __name__ == "__main__":
