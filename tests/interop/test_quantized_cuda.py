@@ -45,7 +45,7 @@ class Call(nn.Module):
 def kernels_of(program):
     """Names of the operators inside of the delegate."""
     report = program.with_suffix(".json").read_text()
-    return {word for word in ("pteron_cuda::product", "pteron_cuda::integer_sums", "pteron_cuda::convolution", "pteron_cuda::row_product") if word in report}
+    return {word for word in ("pteron_cuda::product", "pteron_cuda::integer_sums", "pteron_cuda::convolution", "pteron_cuda::row_product", "pteron_cuda::narrow_rows") if word in report}
 
 
 def check(quantized, inputs, folder, tolerance):
@@ -69,6 +69,8 @@ def test_equal_to_eager(tmp_path, name):
     assert "pteron_cuda::convolution" not in kernels, "a convolution runs in float"
     if "_xnnpack" in name or "batch" in name or "dynamic" in name:
         assert kernels <= {"pteron_cuda::product", "pteron_cuda::integer_sums"} and kernels
+    if name.startswith(("row_w", "step_w")):
+        assert kernels == {"pteron_cuda::narrow_rows"}, "weights are dequantized in every call"
     assert size < 0.5 * compiled(model, inputs, tmp_path, "float")[1]
 
 

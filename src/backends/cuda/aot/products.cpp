@@ -85,7 +85,7 @@ class ProductMatcher {
     if (is_integral(type(node.outputs[0]).dtype, false)) return integers(b, n, type(node.outputs[0]));
     if (op == "aten::linear") return linear(b, n, node);
     if (op == "aten::mm") {
-      const ValueId rows = turned_from(n.value("mat2"));
+      const ValueId rows = turned_from(b, n.value("mat2"));
       return make(b, n.value("self"), rows.valid() ? rows : n.value("mat2"), {}, {}, 1, 0, rows.valid());
     }
     if (op == "aten::bmm") return make(b, n.value("self"), n.value("mat2"), {}, {}, 1, 0, false);
@@ -95,7 +95,18 @@ class ProductMatcher {
   }
 
   /// What a transposed matrix was before, if it lies in rows; invalid otherwise.
-  ValueId turned_from(ValueId id) const {
+  ValueId turned_from(Builder& b, ValueId id) {
+    if (const Node* cast = node_of(graph_, id, "aten::_to_copy"); cast != nullptr) {  // of a constant that lies in columns
+      const ValueId from = std::get<ValueId>(cast->args[0]);
+      if (!graph_[from].constant.valid() || type(from).rank() != 2) return {};
+      ir::Constant c = (*graph_.program)[graph_[from].constant];
+      if (c.data == nullptr || c.mutable_elsewhere || c.strides[0] != 1 || c.strides[1] != c.sizes[0]) return {};
+      std::swap(c.sizes[0], c.sizes[1]);
+      std::swap(c.strides[0], c.strides[1]);
+      c.name += ".rows";
+      const std::string name = c.name;
+      return aten(b, "aten::_to_copy", {graph_.add_constant(graph_.program->add(std::move(c)), name), type(id).dtype});
+    }
     for (const char* name : {"aten::t", "aten::permute", "aten::transpose.int"}) {
       const Node* turn = node_of(graph_, id, name);
       if (turn == nullptr) continue;
@@ -213,10 +224,10 @@ class RowMatcher {
   const TensorType& type(ValueId id) const { return graph_[id].type; }
 
   /// How many rows a product has, if they are few, lie one behind the other, and the weight's rows are multiples of 16 bytes; 0 otherwise.
-  int64_t few_rows(const NodeView& n) const {
+  int64_t few_rows(const NodeView& n, bool may_activate) const {
     const TensorType &a = type(n.value("a")), &w = type(n.value("b"));
     if (!n.boolean("turned") || w.rank() != 2 || !w.is_static() || !a.is_static() || !ir::is_contiguous(a) || !ir::is_contiguous(w)) return 0;
-    if (!is_library_dtype(a.dtype, false) || n.text("activation") != "none" || ir::number_of(n.expr("alpha")) != 1) return 0;
+    if (!is_library_dtype(a.dtype, false) || (n.text("activation") != "none" && !may_activate) || ir::number_of(n.expr("alpha")) != 1) return 0;
     if (n.value("residual").valid() && ir::number_of(n.expr("beta")) != 1) return 0;
     int64_t rows = 1;
     for (size_t d = 0; d + 1 < a.sizes.size(); ++d) rows *= a.sizes[d].value();
@@ -241,10 +252,11 @@ class RowMatcher {
   }
 
   ValueId rows(Builder& b, const Node& node) {
-    const int64_t rows = few_rows(NodeView(graph_, *node.op, node.args));
-    if (rows != 0) {
+    const NodeView n(graph_, *node.op, node.args);
+    if (const int64_t rows = few_rows(n, true); rows != 0) {
       if (const ValueId made = narrow(b, node, rows); made.valid()) return made;
     }
+    const int64_t rows = few_rows(n, false);
     return rows == 0 ? ValueId() : build(b, node, rows, std::monostate(), {});
   }
 
@@ -266,6 +278,7 @@ class RowMatcher {
       form.scale_dtype = type(weight->scale).dtype;
       if (!is_library_dtype(form.scale_dtype, false) || (weight->groups > 1 && form.group % 32 != 0)) return {};
     }
+    form.activation = n.text("activation");
     const std::optional<ir::Constant> nibbles = packed_nibbles(weight->bytes);
     form.bits = nibbles ? 4 : 8;
     choose_narrow_rows(&form);

@@ -158,6 +158,8 @@ PTERON_KERNEL __launch_bounds__(@THREADS@) @NAME@(const @T@* x, const void* w, c
     if (@SCALED@) v *= pteron_widen_@SNAME@(scale, @ONE@ ? 0 : c);
     if (@BIAS@) v += pteron_widen_@TNAME@(bias, c);
     if (@RESIDUAL@) v += pteron_widen_@TNAME@(residual, r * (long long)@N@ + c);
+    if (@RELU@) v = v < 0.0f ? 0.0f : v;
+    if (@GELU@) v = 0.5f * v * (1.0f + tanhf(0.79788456080286535588f * (v + 0.044715f * v * v * v)));
     pteron_narrow_@TNAME@(y, r * (long long)@N@ + c, v);
   }
 }
@@ -201,6 +203,8 @@ std::string narrow_rows_text(const NarrowRowForm& form) {
                              {"GROUP", std::to_string(grouped ? form.group : r.depth)},
                              {"GROUPED", grouped ? "1" : "0"},
                              {"SCALED", scaled ? "1" : "0"},
+                             {"RELU", form.activation == "relu" ? "1" : "0"},
+                             {"GELU", form.activation == "gelu_tanh" ? "1" : "0"},
                              {"ONE", form.one_scale ? "1" : "0"},
                              {"BIAS", r.bias ? "1" : "0"},
                              {"RESIDUAL", r.residual ? "1" : "0"}});

@@ -28,6 +28,7 @@ struct NarrowRowForm {
   RowProductForm rows;
   int64_t bits = 8;
   int64_t group = 0;       ///< columns that share a scale: a multiple of 32, or the depth
+  std::string activation = "none";  ///< behind everything: relu or gelu_tanh
   bool one_scale = false;  ///< one scale for the whole weight
   DType scale_dtype = DType::kFloat32;
 };
