@@ -48,9 +48,11 @@ bool is_widened(const ir::Graph& graph, const ir::Node& node) { return is_spelle
 bool has_kernel(const ir::Graph& graph, const ir::Node& node, std::string* why) {
   if (is_library_node(node)) {
     Support support = library_supports(graph, node);
+    if (support.yes || kind_of(graph, node) != NodeKind::kOther) return true;
     *why = std::move(support.reason);
-    return support.yes;
+    return false;
   }
+  if (is_widened(graph, node)) return true;
   if (!is_spelled_norm(node)) return kind_of(graph, node, why) != NodeKind::kOther;
   *why = "no kernel";
   return false;
@@ -162,15 +164,16 @@ class CudaBackend final : public backends::Backend {
 
   Support supports(const ir::Graph& graph, const ir::Node& node) const override {
     std::string why;
-    if (is_widened(graph, node) || has_kernel(graph, node, &why)) return {};
+    if (has_kernel(graph, node, &why)) return {};
     const Support spelled = speller_.supports(graph, node);
     return spelled.yes || why == "no kernel" ? spelled : Support::no(std::move(why));
   }
 
   Result<CompiledGroup> compile(ir::Method& group, const GroupContext& context) const override {
     PTERON_ASSIGN(const std::vector<Target> targets, parse_targets(setting(context.specs, kArchSpec, kDefaultArchitectures)));
-    PTERON_TRY(widen(group.graph, *context.catalog));
     PTERON_TRY(speller_.spell(group.graph));
+    PTERON_TRY(widen(group.graph, *context.catalog));
+    PTERON_TRY(speller_.spell(group.graph));  // the widened norms
     PTERON_TRY(spell_global_pools(group.graph, *context.catalog));
     KernelSources sources;
     const bool float8 =

@@ -84,6 +84,13 @@ class Body {
   std::string pool(const ir::NodeView& n, ir::ValueId result, size_t output, const Index& at);
   std::string resize(const ir::NodeView& n, ir::ValueId result, const Index& at);
   std::string level(const ir::NodeView& n, ir::ValueId result, const Index& at);  ///< pteron::quantize and pteron::dequantize
+  // loops.cpp
+  std::string loop(const ir::NodeView& n, ir::ValueId result, const Index& at);
+  std::string product_sum(const ir::NodeView& n, ir::ValueId result, const Index& at);
+  std::string convolution_sum(const ir::NodeView& n, ir::ValueId result, const Index& at);
+  std::string fourier_sum(const ir::NodeView& n, ir::ValueId result, const Index& at);
+  std::string grid_sample(const ir::NodeView& n, ir::ValueId result, const Index& at);
+
   ir::Expr position(ir::ValueId indices, const Index& at, ir::Expr size);
 
   // rows.cpp

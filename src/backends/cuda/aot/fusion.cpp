@@ -211,7 +211,7 @@ class Fusion {
     const bool window = op.find("pool") != std::string_view::npos || op.find("linear1d") != std::string_view::npos ||
                         op.find("linear2d") != std::string_view::npos || op.find("linear3d") != std::string_view::npos;
     const bool gathers = op == "aten::embedding" || op == "aten::index.Tensor" || op == "aten::index_select" || op == "aten::gather";
-    return (window || gathers) && !user.args.empty() && user.args[0] == Arg(made);
+    return is_loop_op(op.substr(op.find(':') + 2)) || ((window || gathers) && !user.args.empty() && user.args[0] == Arg(made));
   }
 
   /// What would be computed again with it, up to memory, has something costly.

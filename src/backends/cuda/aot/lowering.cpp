@@ -25,7 +25,8 @@ using ir::ViewLayout;
 
 namespace {
 
-constexpr std::string_view kPointOps[] = {"_adaptive_avg_pool2d",
+constexpr std::string_view kPointOps[] = {"_fft_c2c", "_fft_c2r", "_fft_r2c", "addmm", "baddbmm", "bmm", "convolution", "grid_sampler_2d", "grid_sampler_3d", "linear", "mm", "view_as_complex", "view_as_real",
+"_adaptive_avg_pool2d",
                                           "_adaptive_avg_pool3d",
                                           "_native_batch_norm_legit_no_training",
                                           "_to_copy",
@@ -140,7 +141,14 @@ constexpr std::string_view kRowOps[] = {"_fused_rms_norm",
                                         "var.correction",
                                         "var_mean.correction"};
 
-constexpr std::string_view kUpdateOps[] = {"index_put", "index_copy", "scatter.src", "scatter.value", "scatter_add", "index_add"};
+constexpr std::string_view kUpdateOps[] = {"as_strided_scatter", "index_add", "index_copy", "index_put", "scatter.src", "scatter.value", "scatter_add", "scatter_reduce.two"};
+
+/// Operators that take complex numbers, beside views.
+constexpr std::string_view kComplexOps[] = {"_conj_physical", "_fft_c2c", "_fft_c2r", "_fft_r2c", "_to_copy", "add.Tensor", "alias_copy", "cat", "clone", "constant_pad_nd", "copy",
+                                            "flip", "gather", "index.Tensor", "index_select", "lift_fresh_copy", "mul.Tensor", "neg", "repeat", "roll", "select_scatter",
+                                            "slice_scatter", "stack", "sub.Tensor", "view_as_complex", "view_as_real"};
+/// Most elements that a Fourier transform of all its dims goes over: every one is read for each frequency.
+constexpr int64_t kMaxFourier = 16384;
 
 constexpr std::string_view kWholeOps[] = {"cumprod", "cumsum", "sort", "sort.stable", "topk"};
 /// Longest rows that are ordered: every element is compared with every other one.
@@ -185,6 +193,13 @@ bool has_known_numbers(const ir::Node& node) {
 
 bool is_index_dtype(DType d) { return is_integral(d, false); }
 
+bool is_complex_node(const ir::Graph& graph, const ir::Node& node) {
+  const auto check = [&](ValueId id) { return graph[id].kind == ir::ValueKind::kTensor && is_complex(graph[id].type.dtype); };
+  bool any = std::ranges::any_of(node.outputs, check);
+  ir::for_each_use(node, [&](ValueId id) { any = any || check(id); });
+  return any;
+}
+
 NodeKind refuse(std::string* why, std::string text) {
   *why = std::move(text);
   return NodeKind::kOther;
@@ -197,14 +212,22 @@ std::string unsupported_form(const ir::Graph& graph, const NodeView& n, std::str
       if (id.valid() && !is_index_dtype(graph[id].type.dtype)) return "an index by a mask";
     }
   }
-  if (op == "index_put" && n.boolean("accumulate") && n.type("self").dtype != DType::kFloat32 && n.type("self").dtype != DType::kInt32 &&
-      n.type("self").dtype != DType::kFloat64) {
-    return "sums into a dtype without atomic additions";
+  if (op == "scatter_reduce.two" && (!n.boolean("include_self") || n.text("reduce") == "mean")) return "no kernel";
+  if (op.starts_with("_fft_")) {
+    if (!n.all_const("dim")) return "dims that are no constants";
+    int64_t count = 1;
+    const TensorType& in = n.type("self");
+    const std::vector<int64_t> dims = n.integers("dim");
+    for (const int64_t dim : dims) {
+      const bool halved = op == "_fft_c2r" && dim == dims.back();
+      const int64_t size = ir::bounds(halved ? n.expr("last_dim_size") : in.sizes[static_cast<size_t>(dim < 0 ? dim + in.rank() : dim)]).max;
+      count = size > kMaxFourier ? kMaxFourier + 1 : std::min(count * std::max<int64_t>(size, 1), kMaxFourier + 1);
+    }
+    if (count > kMaxFourier) return str_cat("a Fourier transform of more than ", kMaxFourier, " elements");
   }
-  if ((op == "scatter_add" || op == "index_add") && n.type("self").dtype != DType::kFloat32 && n.type("self").dtype != DType::kInt32 &&
-      n.type("self").dtype != DType::kFloat64) {
-    return "sums into a dtype without atomic additions";
-  }
+  if (op.starts_with("grid_sampler") && !is_floating(n.type("input").dtype)) return "no kernel";
+  if (op.starts_with("grid_sampler") && is_reduced_float(n.type("input").dtype)) return "16-bit floats, whose positions PyTorch rounds after each step";
+  if (op == "nextafter" && is_reduced_float(n.type("self").dtype)) return "16-bit floats";
   if (op.starts_with("upsample_") && op.find("linear") != std::string_view::npos && is_integral(n.type(n.has("self") ? "self" : "input").dtype, true)) {
     return "means of integers, whose weights PyTorch rounds to fixed point";
   }
@@ -236,7 +259,8 @@ NodeKind kind_of(const ir::Graph& graph, const ir::Node& node, std::string* why)
   if (!node.regions.empty() || node.outputs.empty()) return refuse(why, "no kernel");
   const std::string_view name = node.op->name;
   if (node.op->has(ir::kRandom)) return refuse(why, "random numbers");
-  if (node.op->is_view() || node.op->has(ir::kAlias)) {
+  const bool changes_type = name == "aten::view_as_real" || name == "aten::view_as_complex";
+  if ((node.op->is_view() && !changes_type) || node.op->has(ir::kAlias)) {
     if (!has_known_types(graph, node, why) || !has_known_numbers(node)) return NodeKind::kOther;
     const auto* self = node.args.empty() ? nullptr : std::get_if<ValueId>(&node.args[0]);
     if (self == nullptr || !self->valid()) return refuse(why, "a view of nothing");
@@ -247,8 +271,8 @@ NodeKind kind_of(const ir::Graph& graph, const ir::Node& node, std::string* why)
     if (!has_known_types(graph, node, why)) return NodeKind::kOther;
     return has_known_numbers(node) ? NodeKind::kPoint : refuse(why, "levels that are known at run time only");
   }
-  if (!name.starts_with("aten::")) return refuse(why, "no kernel");
-  const std::string_view op = name.substr(6);
+  if (!name.starts_with("aten::") && name != "pteron::as_strided_scatter") return refuse(why, "no kernel");
+  const std::string_view op = name.substr(name.find(':') + 2);
   const bool is_scalar = find_scalar_op(op) != nullptr;
   const NodeKind kind = is_scalar || is_in(kPointOps, op) ? NodeKind::kPoint
                         : is_in(kRowOps, op)              ? NodeKind::kRow
@@ -260,6 +284,7 @@ NodeKind kind_of(const ir::Graph& graph, const ir::Node& node, std::string* why)
   if (!has_known_numbers(node)) return refuse(why, "numbers that are known at run time only and no integers");
   const NodeView n(graph, *node.op, node.args);
   if (std::string form = unsupported_form(graph, n, op); !form.empty()) return refuse(why, std::move(form));
+  if (is_complex_node(graph, node) && !is_in(kComplexOps, op)) return refuse(why, "complex numbers");
   if (kind == NodeKind::kRow) {
     std::vector<Expr> domain;
     uint32_t mask = 0;
@@ -274,7 +299,7 @@ bool is_costly(const ir::Graph& graph, const ir::Node& node) {
   if (is_level_node(node)) return false;
   const std::string_view op = std::string_view(node.op->name).substr(6);
   if (const ScalarOp* scalar = find_scalar_op(op)) return scalar->is_costly;
-  return op.find("pool") != std::string_view::npos || op.find("linear") != std::string_view::npos || op == "gelu" || op == "glu" || op == "logit";
+  return op.find("pool") != std::string_view::npos || op.find("linear") != std::string_view::npos || op == "gelu" || op == "glu" || op == "logit" || is_loop_op(op);
 }
 
 namespace {
@@ -868,18 +893,21 @@ class KernelWriter {
 
   /// Writes of a part: one thread for each element that is written.
   void update(const NodeView& n) {
-    const std::string_view op = std::string_view(n.op().name).substr(6);
+    const std::string_view op = std::string_view(n.op().name).substr(n.op().name.find(':') + 2);
     const ValueId self = n.value("self");
     launch_.self = self;
     const TensorType type = graph_[self].type;
     const ViewLayout layout = memory_.layout(value_);
     body_.stem_.emplace_back(op);
     std::vector<Expr> sizes;
-    const auto put = [&](const Index& where, const std::string& x, bool adds) {
+    const auto put = [&](const Index& where, const std::string& x, std::string_view fold = {}) {
       Expr offset = layout.offset;
       for (size_t d = 0; d < where.size(); ++d) offset = offset + where[d] * layout.strides[d];
       const std::string place = body_.index(offset), kind(memory_type(type.dtype));
-      body_.statement(adds ? str_cat("atomicAdd(&out[", place, "], ", x, ");") : str_cat("out[", place, "] = P_STORE(", kind, ", ", x, ");"));
+      const bool adds = fold == "FoldSum" && (type.dtype == DType::kFloat32 || type.dtype == DType::kFloat64 || type.dtype == DType::kInt32);
+      body_.statement(adds           ? str_cat("atomicAdd(&out[", place, "], ", x, ");")
+                      : fold.empty() ? str_cat("out[", place, "] = P_STORE(", kind, ", ", x, ");")
+                                     : str_cat("p_atomic<", fold, ">(&out[", place, "], (", c_type(type.dtype), ")", x, ");"));
     };
     const auto source = [&](std::string_view name, const Index& at) {
       if (!n.is_value(name)) return literal(n.expr(name), type.dtype, true);
@@ -919,7 +947,16 @@ class KernelWriter {
           if (next == place) next += among_sizes.size();
           where.push_back(at[next++]);
         }
-        put(where, source("values", broadcast_index(n.type("values").sizes, at)), n.boolean("accumulate"));
+        put(where, source("values", broadcast_index(n.type("values").sizes, at)), n.boolean("accumulate") ? "FoldSum" : "");
+      });
+      return;
+    }
+    if (op == "as_strided_scatter") {  // places count in self's row-major elements
+      const std::vector<Expr> stride = n.exprs("stride");
+      points(n.type("src").sizes, [&](const Index& at) {
+        Expr offset = n.is_none("storage_offset") ? Expr(0) : n.expr("storage_offset");
+        for (size_t d = 0; d < at.size(); ++d) offset = offset + at[d] * stride[d];
+        put(split_index(type.sizes, offset), source("src", at));
       });
       return;
     }
@@ -936,7 +973,8 @@ class KernelWriter {
       }
       std::string x = source(from, at);
       if (op == "index_add" && n.number("alpha", 1) != 1) x = str_cat("p_mul(", x, ", ", literal(n.expr("alpha"), type.dtype), ")");
-      put(where, x, op == "scatter_add" || op == "index_add");
+      const std::string_view reduce = op == "scatter_reduce.two" ? n.text("reduce") : op == "scatter_add" || op == "index_add" ? "sum" : "";
+      put(where, x, reduce == "sum" ? "FoldSum" : reduce == "prod" ? "FoldProd" : reduce == "amax" ? "FoldMax" : reduce == "amin" ? "FoldMin" : "");
     });
   }
 

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ir/builder.h"
@@ -24,6 +25,8 @@ enum class NodeKind : uint8_t {
 bool is_level_node(const ir::Node& node);
 /// The kind, and for kOther why not.
 NodeKind kind_of(const ir::Graph& graph, const ir::Node& node, std::string* why = nullptr);
+/// True for an operator (its name behind the namespace) whose elements are sums over many elements of its operands.
+bool is_loop_op(std::string_view op);
 /// Worth computing once: transcendental functions, windows, rows.
 bool is_costly(const ir::Graph& graph, const ir::Node& node);
 

@@ -37,6 +37,18 @@ std::string Body::point(const NodeView& n, ValueId result, size_t output, const 
   const auto self_at = [&](const Index& where) { return converted(element(n.value("self"), where), n.type("self").dtype, out); };
   const auto plain = [&](std::string_view name, DType to) { return operand(n, name, at, to, false); };
 
+  if (is_loop_op(op)) return loop(n, result, at);
+  if (base == "view_as_real") {
+    const std::string x = element(n.value("self"), Index(at.begin(), at.end() - 1));
+    return str_cat("((", index(at.back()), ") == 0 ? ", x, ".re : ", x, ".im)");
+  }
+  if (base == "view_as_complex") {
+    Index where = at;
+    where.push_back(0);
+    const std::string re = element(n.value("self"), where);
+    where.back() = 1;
+    return str_cat("p_", t, "(", re, ", ", element(n.value("self"), where), ")");
+  }
   if (base == "_to_copy" || base == "clone" || base == "alias_copy" || base == "detach_copy" || base == "lift_fresh_copy") return self_at(at);
   if (base == "copy") return converted(element(n.value("src"), broadcast_index(n.type("src").sizes, at)), n.type("src").dtype, out);
   if (base == "bitwise_not") return out == DType::kBool ? str_cat("!", self_at(at)) : str_cat("(", t, ")(~", self_at(at), ")");

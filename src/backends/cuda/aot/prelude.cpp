@@ -355,10 +355,92 @@ template <typename F, int WARPS, typename T> P_DEV T p_fold_beside(T x, T* room)
 }
 )cuda";
 
+constexpr std::string_view kMore = R"cuda(
+struct alignas(8) c64 { float re, im; };
+struct alignas(16) c128 { double re, im; };
+P_DEV c64 p_c64(float re, float im = 0) { c64 r; r.re = re; r.im = im; return r; }
+P_DEV c128 p_c128(double re, double im = 0) { c128 r; r.re = re; r.im = im; return r; }
+P_DEV c64 p_c64(c128 x) { return p_c64((float)x.re, (float)x.im); }
+P_DEV c128 p_c128(c64 x) { return p_c128((double)x.re, (double)x.im); }
+#define P_COMPLEX(T, make) \
+  P_DEV T p_add(T a, T b) { return make(a.re + b.re, a.im + b.im); } \
+  P_DEV T p_sub(T a, T b) { return make(a.re - b.re, a.im - b.im); } \
+  P_DEV T p_mul(T a, T b) { return make(a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re); } \
+  P_DEV T p_neg(T x) { return make(-x.re, -x.im); } \
+  P_DEV T p_conj(T x) { return make(x.re, -x.im); }
+P_COMPLEX(c64, p_c64) P_COMPLEX(c128, p_c128)
+template <typename T> P_DEV T p_conj(T x) { return x; }
+// Sine and cosine of pi times x.
+#ifdef PTERON_EMULATOR
+P_DEV void m_sincospi(double x, double* s, double* c) { *s = sin(3.14159265358979323846 * x); *c = cos(3.14159265358979323846 * x); }
+P_DEV void m_sincospi(float x, float* s, float* c) { *s = (float)sin(3.14159265358979323846 * x); *c = (float)cos(3.14159265358979323846 * x); }
+#else
+P_DEV void m_sincospi(double x, double* s, double* c) { sincospi(x, s, c); }
+P_DEV void m_sincospi(float x, float* s, float* c) { sincospif(x, s, c); }
+#endif
+template <typename T> P_DEV T p_lcm(T a, T b) { const T g = p_gcd(a, b); return g == (T)0 ? (T)0 : p_abs(p_mul(p_divtrunc(a, g), b)); }
+// Folds x into an element that several threads may change, of any type: the word around it is replaced when nobody else has.
+template <typename F, typename T, typename S> P_DEV void p_atomic(T* at, S x) {
+#ifdef PTERON_EMULATOR
+  *at = P_STORE(T, F::of(p_read(*at), x));
+#else
+  if constexpr (sizeof(T) == 8) {
+    u64 *word = (u64*)at, old = *word, seen;
+    do {
+      union { u64 bits; T value; } u;
+      u.bits = seen = old;
+      u.value = P_STORE(T, F::of(p_read(u.value), x));
+      old = atomicCAS(word, seen, u.bits);
+    } while (old != seen);
+  } else if constexpr (sizeof(T) == 4) {
+    u32 *word = (u32*)at, old = *word, seen;
+    do {
+      union { u32 bits; T value; } u;
+      u.bits = seen = old;
+      u.value = P_STORE(T, F::of(p_read(u.value), x));
+      old = atomicCAS(word, seen, u.bits);
+    } while (old != seen);
+  } else {
+    u32 *word = (u32*)((u64)at & ~3ull), old = *word, seen;
+    const u32 shift = (u32)((u64)at & 3) * 8, mask = (sizeof(T) == 1 ? 0xffu : 0xffffu) << shift;
+    do {
+      seen = old;
+      union { unsigned short bits; T value; } u;
+      u.bits = (unsigned short)((seen & mask) >> shift);
+      u.value = P_STORE(T, F::of(p_read(u.value), x));
+      old = atomicCAS(word, seen, (seen & ~mask) | (((u32)u.bits << shift) & mask));
+    } while (old != seen);
+  }
+#endif
+}
+// Positions of grid samplers in the order of operations of ATen's kernels: that for planes, and that for volumes.
+template <typename T> P_DEV T p_grid_pixel(T v, i64 size, bool corners, bool plane) {
+  if (plane) return corners ? (v + (T)1) * ((T)(size - 1) / (T)2) : (v + (T)1) * ((T)size / (T)2) - (T)0.5;
+  return corners ? (v + (T)1) / (T)2 * (T)(size - 1) : ((v + (T)1) * (T)size - (T)1) / (T)2;
+}
+template <typename T> P_DEV T p_grid_clip(T v, i64 size) { v = v > (T)0 ? v : (T)0; return v < (T)(size - 1) ? v : (T)(size - 1); }
+template <typename T> P_DEV T p_grid_pad(T v, i64 size, int padding, bool corners) {
+  if (padding == 0) return v;
+  if (padding == 2) {
+    const i64 span = corners ? size - 1 : size;
+    if (span == 0) return (T)0;
+    const T low = corners ? (T)0 : (T)-0.5, twice = (T)span * (T)2;
+    v = m_abs(v - low);
+    const T rest = v - m_trunc(v / twice) * twice;
+    v = (rest < twice - rest ? rest : twice - rest) + low;
+  }
+  return p_grid_clip(v, size);
+}
+template <typename T> P_DEV i64 p_grid_index(T v) { return v > (T)-1e9 && v < (T)1e9 ? (i64)v : -100; }
+template <typename T> P_DEV T p_cubic_near(T x) { const T a = (T)-0.75; return ((a + (T)2) * x - (a + (T)3)) * x * x + (T)1; }
+template <typename T> P_DEV T p_cubic_far(T x) { const T a = (T)-0.75; return ((a * x - (T)5 * a) * x + (T)8 * a) * x - (T)4 * a; }
+)cuda";
+
 std::string make_prelude() {
   std::string out(kTypes);
   out += kMath;
   out += kReduce;
+  out += kMore;
   return out;
 }
 

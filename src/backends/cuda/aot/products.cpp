@@ -51,7 +51,7 @@ class ProductMatcher {
     const NodeView view(graph_, *node.op, node.args);
     ValueId made;
     if (is_library_node(node)) made = quantized_.product(b, node);
-    if (!made.valid() && is_library_node(node)) made = product(b, view, node);
+    if (!made.valid() && is_library_node(node) && library_supports(graph_, node).yes) made = product(b, view, node);
     if (!made.valid()) made = sum(b, view, node);
     if (!made.valid()) made = activated(b, view);
     if (!made.valid()) return Rewrite::kKeep;

@@ -18,6 +18,7 @@ namespace {
 constexpr auto kResult = Compute::kResult, kCommon = Compute::kCommon, kSelf = Compute::kSelf, kTruth = Compute::kTruth, kWhole = Compute::kWhole;
 
 constexpr ScalarOp kOps[] = {
+    {"_conj_physical", kResult, "p_conj($self)"},
     {"_prelu_kernel", kResult, "$self > 0 ? $self : $weight * $self"},
     {"abs", kResult, "p_abs($self)"},
     {"acos", kResult, "m_acos($self)", false, true},
@@ -90,6 +91,7 @@ constexpr ScalarOp kOps[] = {
     {"isnan", kSelf, "p_isnan($self)"},
     {"isneginf", kSelf, "p_isneginf($self)"},
     {"isposinf", kSelf, "p_isposinf($self)"},
+    {"lcm", kResult, "p_lcm($self, $other)", false, true},
     {"le.Scalar", kCommon, "$self <= $other", true},
     {"le.Tensor", kCommon, "$self <= $other", true},
     {"leaky_relu", kResult, "$self > 0 ? $self : $self * $negative_slope"},
@@ -117,6 +119,7 @@ constexpr ScalarOp kOps[] = {
     {"ne.Scalar", kCommon, "$self != $other", true},
     {"ne.Tensor", kCommon, "$self != $other", true},
     {"neg", kResult, "p_neg($self)"},
+    {"nextafter", kResult, "m_nextafter($self, $other)"},
     {"pow.Scalar", kResult, "p_pow($self, $exponent)", true, true},
     {"pow.Tensor_Tensor", kResult, "p_pow($self, $exponent)", false, true},
     {"rad2deg", kResult, "$self * ($T)57.295779513082320876"},
@@ -180,6 +183,8 @@ bool has_c_type(DType dtype) {
     case DType::kBFloat16:
     case DType::kFloat32:
     case DType::kFloat64:
+    case DType::kComplexFloat:
+    case DType::kComplexDouble:
       return true;
     default:
       return false;
@@ -210,6 +215,10 @@ std::string_view memory_type(DType dtype) {
       return "bf16";
     case DType::kFloat64:
       return "double";
+    case DType::kComplexFloat:
+      return "c64";
+    case DType::kComplexDouble:
+      return "c128";
     default:
       return "float";
   }
@@ -223,6 +232,8 @@ std::string rounded(const std::string& text, DType dtype) { return is_narrow_flo
 
 std::string converted(const std::string& text, DType from, DType to) {
   if (from == to) return text;
+  if (is_complex(to)) return str_cat("p_", c_type(to), is_complex(from) ? "(" : to == DType::kComplexDouble ? "((double)(" : "((float)(", text, is_complex(from) ? ")" : "))");
+  if (is_complex(from)) return converted(str_cat("(", text, ").re"), from == DType::kComplexDouble ? DType::kFloat64 : DType::kFloat32, to);
   if (is_narrow_float(to)) return rounded(str_cat("(float)(", text, ")"), to);
   if (to == DType::kBool) return str_cat("((", text, ") != 0)");
   if (is_floating(from) && is_integral(to, false)) return str_cat("(", c_type(to), ")p_trunc64(", text, ")");
@@ -231,6 +242,7 @@ std::string converted(const std::string& text, DType from, DType to) {
 }
 
 std::string literal(double number, DType dtype, bool to_dtype) {
+  if (is_complex(dtype)) return converted(literal(number, DType::kFloat64), DType::kFloat64, dtype);
   if (dtype == DType::kBool) return number != 0 ? "true" : "false";
   if (is_integral(dtype, false)) {
     if (!(std::abs(number) < 9.2e18)) return str_cat("(", c_type(dtype), ")p_trunc64(", literal(number, DType::kFloat64), ")");

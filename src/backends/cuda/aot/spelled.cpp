@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/cuda/aot/spellings.h"
 #include "base/str_cat.h"
 #include "passes/passes.h"
 
@@ -82,14 +83,15 @@ class Trial {
 }  // namespace
 
 Support Speller::supports(const Graph& graph, const Node& node) const {
-  if (node.op->def.decompose == nullptr || !node.regions.empty() || node.op->has(ir::kRandom)) return Support::no("no kernel");
+  if ((node.op->def.decompose == nullptr && own_spelling(node) == nullptr) || !node.regions.empty() || node.op->has(ir::kRandom))
+    return Support::no("no kernel");
   Trial trial(graph, node);
-  if (!spell(trial.graph()).ok()) return Support::no("no kernel");
+  if (const Status spelled = spell(trial.graph()); !spelled.ok()) return Support::no(str_cat("no kernel, and its decomposition says: ", spelled.message()));
   const int64_t most = trial.largest() > INT64_MAX / kMostGrowth ? trial.largest() : std::max(kMostGrowth * trial.largest(), kSmallElements);
   for (const NodeId id : trial.graph().order) {
     const Node& part = trial.graph()[id];
     std::string why;
-    if (part.op == node.op || !has_kernel_(trial.graph(), part, &why)) {
+    if (!has_kernel_(trial.graph(), part, &why)) {
       return Support::no(part.op == node.op ? std::string("no kernel") : str_cat("no kernel, and its part ", part.op->name, " has none: ", why));
     }
     for (const ValueId made : part.outputs) {
@@ -104,7 +106,13 @@ Status Speller::spell(Graph& graph) const {
     std::string ignored;
     return has_kernel_(inside, node, &ignored);
   };
-  return passes::decompose(graph, catalog_, keep).status();
+  // A spelling of ours may need a decomposition, and the other way round.
+  for (int turn = 0; turn < 3; ++turn) {
+    PTERON_ASSIGN(const bool changed, spell_own(graph, catalog_, keep));
+    PTERON_TRY(passes::decompose(graph, catalog_, keep).status());
+    if (!changed && turn > 0) break;
+  }
+  return ok_status();
 }
 
 }  // namespace pteron::cuda
