@@ -390,6 +390,7 @@ Status export_into(const CompileOptions& options, const Environment& environment
   if (stop) return ok_status();
 
   PTERON_TRY(driver.pass("fold_conv_bn"));
+  PTERON_TRY(driver.pass("signed_products"));
   // The official kernels are fewer than ours: what is constant is computed here, before and after operators fall apart.
   const bool executorch = options.profile == Profile::kExecutorch;
   if (executorch) PTERON_TRY(driver.pass("fold_constants"));

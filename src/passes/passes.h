@@ -89,6 +89,10 @@ Result<bool> fit_executorch(ir::Graph& graph, const ir::Catalog& catalog);
 /// Requires: functional dialect; the program outlives its lazy constants.
 Result<bool> fold_conv_bn(ir::Graph& graph, const ir::Catalog& catalog);
 
+/// Takes the shift to unsigned bytes out of integer products that torchao wrote for a processor with VNNI; what it needed is left to dce.
+/// Requires: functional dialect, operators not decomposed.
+Result<bool> signed_products(ir::Graph& graph, const ir::Catalog& catalog);
+
 /// Makes constants with equal dtype, sizes, layout and bytes one, unless some state starts from them.
 Result<bool> merge_constants(ir::Graph& graph, const ir::Catalog& catalog);
 

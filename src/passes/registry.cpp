@@ -50,6 +50,7 @@ constexpr std::array kPasses = std::to_array<Pass>({
     {"inline_wrappers", "no_grad and autocast regions become part of the graph", plain<inline_wrappers>},
     {"merge_constants", "equal constants become one", plain<merge_constants>},
     {"remove_noops", "removes nodes that give back their argument", plain<remove_noops>},
+    {"signed_products", "integer products of shifted bytes take the bytes as they were", plain<signed_products>},
     {"resolve", "composites that may alias become views or copies", plain<resolve>},
 });
 
