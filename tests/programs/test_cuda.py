@@ -1,4 +1,6 @@
 """Programs of the CUDA engine: generated kernels run in the stand-in driver and give what eager gives; NVRTC translates them."""
+import copy
+import re
 import sys
 
 import pytest
@@ -240,3 +242,68 @@ def test_channels_that_lie_side_by_side(tmp_path):
 
     args = torch.randn(2, 64, 9, 10).to(memory_format=torch.channels_last), torch.zeros(4, 0)
     check_programs(Images(), [args], tmp_path)
+
+
+class Chunk(nn.Module):
+    """Two layers over a chunk of rows: norms, products of the same rows, rotated keys joined to a cache, heads that share keys, a gate, residuals."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        torch.manual_seed(0)
+        self.norms = nn.ParameterList(nn.Parameter(1 + torch.rand(64, dtype=dtype) / 4) for _ in range(2))
+        shapes = {"q": (64, 64), "k": (32, 64), "v": (32, 64), "o": (64, 64), "gate": (96, 64), "up": (96, 64), "down": (64, 96)}
+        self.weights = nn.ParameterDict({name: nn.Parameter((torch.randn(shape) / shape[1] ** 0.5).to(dtype)) for name, shape in shapes.items()})
+        self.bias = nn.Parameter(torch.randn(64).to(dtype))
+
+    def norm(self, x, weight):
+        f = x.float()
+        return (f * torch.rsqrt(f.pow(2).mean(-1, keepdim=True) + 1e-5)).to(x.dtype) * weight
+
+    def forward(self, x, cached, mask):
+        w, (b, t, _), linear = self.weights, x.shape, nn.functional.linear
+        h = self.norm(x, self.norms[0])
+        q = linear(h, w["q"]).view(b, t, 4, 16).transpose(1, 2)
+        k, v = (torch.cat((cached, linear(h, w[name]).view(b, t, 2, 16).transpose(1, 2)), 2) for name in "kv")
+        k, v = (z[:, :, None].expand(b, 2, 2, z.shape[2], 16).reshape(b, 4, z.shape[2], 16) for z in (k, v))
+        a = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        x = x + linear(a.transpose(1, 2).reshape(b, t, 64), w["o"])
+        h = self.norm(x, self.norms[1])
+        x = x + linear(nn.functional.silu(linear(h, w["gate"])) * linear(h, w["up"]), w["down"])
+        return x, torch.relu(linear(x, w["q"], self.bias))
+
+
+def check_16_bit(module, args, folder, kernels):
+    """Against eager in float32 with the same weights; `kernels`: names that must be among those of the program, and what none of them may have in its name."""
+    wanted, unwanted = kernels
+    program, _ = compile_model(module, args, folder, *EMULATED, "--spec", f"cuda:dump_kernels={folder}")
+    names = re.findall(r"^PTERON_KERNEL.* (\w+)\(", next(folder.glob("*.cu")).read_text(), re.M)
+    for name in wanted:
+        assert any(n.startswith(name) for n in names), (name, names)
+    assert not [n for n in names if any(part in n for part in unwanted)], names
+    wide = tuple(a.float() if a.is_floating_point() else a for a in args)
+    for got, want in zip(run(program, [args], folder)[0], eager(copy.deepcopy(module).float(), [wide])[0]):
+        torch.testing.assert_close(got.float(), want, rtol=0.02, atol=0.06)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_chunk_of_rows(tmp_path, dtype):
+    args = (torch.randn(1, 10, 64).to(dtype), torch.randn(1, 2, 7, 16).to(dtype), torch.rand(1, 1, 10, 17) > 0.3)
+    check_16_bit(Chunk(dtype), args, tmp_path, (["normed_few_rows", "gated_few_rows", "few_rows", "attention"], ["rsqrt", "silu", "relu", "expand"]))
+
+
+class Depthwise(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.wide, self.strided = nn.Conv2d(3, 24, 3, padding=1), nn.Conv2d(24, 24, 7, padding=3, groups=24), nn.Conv2d(24, 24, 3, stride=2, groups=24, bias=False)
+        self.norm, self.place = nn.LayerNorm(24), nn.Parameter(torch.randn(25, 24))
+
+    def forward(self, image):
+        x = self.first(image)
+        x = torch.relu(self.strided(self.wide(x) + x))
+        rows = x.flatten(2).transpose(1, 2) + self.place
+        return self.norm(rows), rows
+
+
+def test_each_channel_alone(tmp_path):
+    check_16_bit(Depthwise().bfloat16(), (torch.randn(2, 3, 12, 12).bfloat16(),), tmp_path, (["depthwise"], ["copy", "relu"]))

@@ -29,6 +29,7 @@ struct alignas(16) pteron_copy_16 { unsigned long long a, b; };
 extern "C" __global__ void pteron_copy(const void* from, void* to, long long element, long long count,
     long long n0, long long t0, long long f0, long long n1, long long t1, long long f1, long long n2, long long t2, long long f2, long long n3, long long t3, long long f3,
     long long n4, long long t4, long long f4, long long n5, long long t5, long long f5, long long n6, long long t6, long long f6, long long n7, long long t7, long long f7) {
+  PTERON_BEGIN();
   const long long dims[8][3] = {{n0, t0, f0}, {n1, t1, f1}, {n2, t2, f2}, {n3, t3, f3}, {n4, t4, f4}, {n5, t5, f5}, {n6, t6, f6}, {n7, t7, f7}};
   if (element == 1) pteron_copy_elements((const unsigned char*)from, (unsigned char*)to, count, dims);
   if (element == 2) pteron_copy_elements((const unsigned short*)from, (unsigned short*)to, count, dims);

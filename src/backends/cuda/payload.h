@@ -9,7 +9,7 @@ namespace pteron::cuda {
 inline constexpr std::string_view kBackendId = "PteronCudaBackend";
 /// Compile spec with one byte, the version of the payload's operators.
 inline constexpr std::string_view kVersionKey = "version";
-inline constexpr unsigned char kVersion = 1;
+inline constexpr unsigned char kVersion = 2;
 /// Compile spec with the key of the module (module.h) in the named data; missing if the payload launches no kernel of its own.
 inline constexpr std::string_view kModuleKey = "module";
 /// Keys of modules: this and the hash of the bytes in hexadecimal.

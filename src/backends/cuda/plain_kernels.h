@@ -45,6 +45,7 @@ P_CALLED double pteron_plain_sum(const void* a, i64 a0, i64 step_a, const void* 
 P_DEV float pteron_plain_rounded(double x, int type) { return type == 1 ? p_round_f16((float)x) : type == 2 ? p_round_bf16((float)x) : (float)x; }
 PTERON_KERNEL pteron_plain_product(const void* a, const void* b, const void* gate, const void* c, const void* bias, void* d, i64 type_code, i64 end, i64 batch, i64 rows, i64 columns, i64 depth,
     i64 a0, i64 a1, i64 a2, i64 b0, i64 b1, i64 b2, i64 c0, i64 c1, i64 c2, i64 d0, i64 d1, i64 d2, i64 alpha, i64 beta) {
+  PTERON_BEGIN();
   const int type = (int)type_code;
   const i64 count = batch * rows * columns;
 #pragma unroll 1
@@ -77,6 +78,7 @@ PTERON_KERNEL pteron_plain_convolution(const void* x, const void* weight, const 
     i64 y0, i64 y1, i64 y2, i64 y3, i64 y4, i64 x0, i64 x1, i64 x2, i64 x3, i64 x4, i64 w0, i64 w1, i64 w2, i64 w3, i64 w4,
     i64 ys0, i64 ys1, i64 ys2, i64 ys3, i64 ys4, i64 xs0, i64 xs1, i64 xs2, i64 xs3, i64 xs4, i64 ws0, i64 ws1, i64 ws2, i64 ws3, i64 ws4, i64 rs0, i64 rs1, i64 rs2, i64 rs3, i64 rs4,
     i64 f0, i64 f1, i64 f2, i64 p0, i64 p1, i64 p2, i64 e0, i64 e1, i64 e2) {
+  PTERON_BEGIN();
   const int type = (int)type_code;
   const i64 count = y0 * y1 * y2 * y3 * y4, inputs = x1 / groups, outputs = y1 / groups, taps = w2 * w3 * w4;
 #pragma unroll 1

@@ -29,10 +29,10 @@ TEST(Targets, AreReadFromAList) {
 
 TEST(KernelSources, EqualBodiesShareAName) {
   KernelSources sources;
-  const std::string first = sources.add("a b", "PTERON_KERNEL @NAME@() {}\n", "node1");
+  const std::string first = sources.add("a b", "PTERON_KERNEL @NAME@() { PTERON_BEGIN(); }\n", "node1");
   EXPECT_EQ(first, "a_b_0");
-  EXPECT_EQ(sources.add("other", "PTERON_KERNEL @NAME@() {}\n", "node2"), first);
-  const std::string second = sources.add("a b", "PTERON_KERNEL @NAME@(int* out) {\n*out = 1;\n}\n", "node3");
+  EXPECT_EQ(sources.add("other", "PTERON_KERNEL @NAME@() { PTERON_BEGIN(); }\n", "node2"), first);
+  const std::string second = sources.add("a b", "PTERON_KERNEL @NAME@(int* out) {\nPTERON_BEGIN();\n*out = 1;\n}\n", "node3");
   EXPECT_EQ(second, "a_b_1");
   EXPECT_EQ(sources.size(), 2u);
   const std::string text = sources.text();

@@ -9,6 +9,7 @@
 #include "backends/cuda/aot/attention_text.h"
 #include "backends/cuda/aot/element_text.h"
 #include "backends/cuda/aot/library.h"
+#include "backends/cuda/aot/tile_text.h"
 #include "ir/builder.h"
 
 namespace pteron::cuda {
@@ -30,7 +31,7 @@ constexpr int64_t kMostWidth = 256;
 
 /// What a product of attention consists of.
 struct Found {
-  ValueId q, k, v;              ///< [..., rows, width], [..., keys, width], [..., keys, value width]
+  ValueId q, k, v;  ///< [..., rows, width], [..., keys, width], [..., keys, value width]
   std::vector<ValueId> masks;
   double scale = 1;
 };
@@ -100,6 +101,35 @@ class AttentionMatcher {
     return aten(b, "aten::clone", {id, ir::MemoryFormat::kContiguous});
   }
 
+  /// What keys or values [batch, heads, rows, width] were before each of their heads was repeated for the queries that share it (unsqueeze, expand, view).
+  std::optional<ValueId> before_repeat(ValueId query, ValueId id) const {
+    const Node* view = made_by(id, "aten::view");
+    const Node* expand = view != nullptr ? made_by(first_of(*view), "aten::expand") : nullptr;
+    const Node* unsqueeze = expand != nullptr ? made_by(first_of(*expand), "aten::unsqueeze") : nullptr;
+    if (unsqueeze == nullptr) return std::nullopt;
+    const TensorType &out = type(id), &wide = type(first_of(*view)), &thin = type(first_of(*expand));
+    const ValueId source = first_of(*unsqueeze);
+    const TensorType& in = type(source);
+    if (in.rank() != 4 || out.rank() != 4 || wide.rank() != 5 || type(query).rank() != 4 || !dim_is(thin.sizes[2], 1) || !(type(query).sizes[0] == in.sizes[0]))
+      return std::nullopt;
+    if (in.sizes != std::vector<Expr>{thin.sizes[0], thin.sizes[1], thin.sizes[3], thin.sizes[4]}) return std::nullopt;
+    for (const size_t d : {0, 1, 3, 4}) {
+      if (!(wide.sizes[d] == thin.sizes[d])) return std::nullopt;
+    }
+    const bool merged =
+        out.sizes[0] == in.sizes[0] && out.sizes[1] == wide.sizes[1] * wide.sizes[2] && out.sizes[2] == in.sizes[2] && out.sizes[3] == in.sizes[3];
+    return merged && type(query).sizes[1] == out.sizes[1] ? std::optional(source) : std::nullopt;
+  }
+
+  void note_sizes(const Found& f, AttentionForm* form) const {
+    const TensorType &q = type(f.q), &k = type(f.k);
+    if (!q.is_static() || !k.is_static()) return;
+    form->likely_rows = q.sizes[q.sizes.size() - 2].value();
+    form->likely_keys = k.sizes[k.sizes.size() - 2].value();
+    form->likely_units = 1;
+    for (size_t d = 0; d + 2 < q.sizes.size(); ++d) form->likely_units *= q.sizes[d].value();
+  }
+
   ValueId build(Builder& b, Found f, bool causal, bool gqa, bool zero_rows, const Node& node) {
     AttentionForm form;
     form.dtype = type(f.q).dtype;
@@ -115,16 +145,24 @@ class AttentionMatcher {
     }
     form.causal = causal;
     form.zero_rows = zero_rows;
+    if (const std::optional<ValueId> k = before_repeat(f.q, f.k), v = before_repeat(f.q, f.v); !gqa && k && v && type(*k).sizes[1] == type(*v).sizes[1]) {
+      f.k = *k;
+      f.v = *v;
+      gqa = true;
+    }
+    form.any_scale = !(f.scale > 0);
+    note_sizes(f, &form);
     f.q = with_rows(b, f.q);
     f.k = with_rows(b, f.k);
     f.v = with_rows(b, f.v);
     if (!f.q.valid() || !f.k.valid() || !f.v.valid()) return {};
     const AttentionShape shape = attention_shape(form);
     sources_.add_shared(std::string(element_text()));
+    sources_.add_shared(std::string(tile_text()));
     const std::string kernel = sources_.add("attention", attention_text(form), node.name);
     const std::string merge = sources_.add("attention_merge", attention_merge_text(form), node.name);
     return b.op(kAttention, {f.q, f.k, f.v, f.masks, b.boolean(causal), b.floating(f.scale), b.boolean(gqa), kernel, merge,
-                             std::vector<Expr>{Expr(shape.rows), Expr(shape.keys), Expr(shape.shared_bytes)}});
+                             std::vector<Expr>{Expr(shape.rows), Expr(shape.keys), Expr(shape.shared_bytes), Expr(shape.threads)}});
   }
 
   ValueId from_node(Builder& b, const Node& node) {
@@ -309,8 +347,8 @@ void store_for_readers(Graph& graph) {
 Status lower_attention(Graph& graph, const ir::Catalog& engine, const ir::Catalog& catalog, KernelSources& sources) {
   AttentionMatcher matcher(graph, catalog, sources);
   PTERON_ASSIGN(const bool changed, ir::rewrite(graph, engine, [&](Builder& builder, NodeId id, std::vector<ValueId>& replacements) {
-    return matcher.visit(builder, id, replacements);
-  }));
+                  return matcher.visit(builder, id, replacements);
+                }));
   if (changed) store_for_readers(graph);
   return ok_status();
 }

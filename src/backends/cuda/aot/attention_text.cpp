@@ -10,6 +10,9 @@
 namespace pteron::cuda {
 namespace {
 
+/// Blocks of 64 rows that leave most of a large device idle.
+constexpr int64_t kFewBlocks = 100;
+
 constexpr std::string_view kParameters =
     R"(const @T@* q, const @T@* k, const @T@* v, @T@* o, const void* m0, const void* m1, float* parts,
     long long queries, long long keys, long long heads, long long group, long long ratio,
@@ -19,6 +22,7 @@ constexpr std::string_view kParameters =
 
 // Where the block and its rows stand; shared by both kernels.
 constexpr std::string_view kPlace = R"(
+  PTERON_BEGIN();
   const int tid = threadIdx.x;
   const double scale = pteron_bits_to_double(scale_bits);
   const long long batch = blockIdx.z / splits, split = blockIdx.z % splits, head0 = (long long)blockIdx.y * group, keyhead = head0 / ratio;
@@ -34,258 +38,298 @@ constexpr std::string_view kPlace = R"(
 )";
 
 constexpr std::string_view kTensorCores = R"(
-__device__ __forceinline__ void @NAME@_mma(float* d, const unsigned* a, unsigned b0, unsigned b1) {
-#ifdef __CUDA_ARCH__
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.@TNAME@.@TNAME@.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#else
-  // The same by words from the other threads: row g of a lies in the four threads of group g, column n of b in those of group n.
-  const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
-  for (int s = 0; s < 4; ++s) {
-    unsigned x[4];
-    for (int i = 0; i < 4; ++i) x[i] = __shfl_sync(0xffffffffu, a[i], g * 4 + s);
-    for (int c = 0; c < 2; ++c) {
-      const unsigned y0 = __shfl_sync(0xffffffffu, b0, (2 * t + c) * 4 + s), y1 = __shfl_sync(0xffffffffu, b1, (2 * t + c) * 4 + s);
-      for (int half = 0; half < 2; ++half) {
-        const unsigned shift = 16u * (unsigned)half;
-        const unsigned short w0 = (unsigned short)(y0 >> shift), w1 = (unsigned short)(y1 >> shift);
-        unsigned short xs[4];
-        for (int i = 0; i < 4; ++i) xs[i] = (unsigned short)(x[i] >> shift);
-        d[c] += pteron_widen_@TNAME@(&xs[0], 0) * pteron_widen_@TNAME@(&w0, 0) + pteron_widen_@TNAME@(&xs[2], 0) * pteron_widen_@TNAME@(&w1, 0);
-        d[2 + c] += pteron_widen_@TNAME@(&xs[1], 0) * pteron_widen_@TNAME@(&w0, 0) + pteron_widen_@TNAME@(&xs[3], 0) * pteron_widen_@TNAME@(&w1, 0);
-      }
-    }
-  }
-#endif
-}
-// Two fragments of b from a tile whose rows are columns of b: columns n..n+15, depth k..k+15.
-__device__ __forceinline__ void @NAME@_rows(const unsigned short* tile, int pitch, int n, int k, unsigned* r) {
-  const int lane = threadIdx.x & 31;
-#ifdef __CUDA_ARCH__
-  const unsigned short* p = tile + (n + (lane & 7) + (lane >> 4) * 8) * pitch + k + ((lane >> 3) & 1) * 8;
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"((unsigned)__cvta_generic_to_shared(p)) : "memory");
-#else
-  const int g = lane >> 2, t = lane & 3;
-  for (int i = 0; i < 4; ++i) {
-    const unsigned short* p = tile + (n + (i >> 1) * 8 + g) * pitch + k + (i & 1) * 8 + 2 * t;
-    r[i] = p[0] | ((unsigned)p[1] << 16);
-  }
-#endif
-}
-// The same from a tile whose columns are columns of b.
-__device__ __forceinline__ void @NAME@_columns(const unsigned short* tile, int pitch, int n, int k, unsigned* r) {
-  const int lane = threadIdx.x & 31;
-#ifdef __CUDA_ARCH__
-  const unsigned short* p = tile + (k + (lane & 7) + ((lane >> 3) & 1) * 8) * pitch + n + (lane >> 4) * 8;
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"((unsigned)__cvta_generic_to_shared(p)) : "memory");
-#else
-  const int g = lane >> 2, t = lane & 3;
-  for (int i = 0; i < 4; ++i) {
-    const unsigned short* p = tile + (k + (i & 1) * 8 + 2 * t) * pitch + n + (i >> 1) * 8 + g;
-    r[i] = p[0] | ((unsigned)p[pitch] << 16);
-  }
-#endif
-}
-// Rows first .. first + KEYS of a matrix into a tile; rows from `end` on, and columns behind the matrix's width, are zero.
-__device__ __forceinline__ void @NAME@_fetch(unsigned short* tile, const unsigned short* from, long long stride, long long first, long long end, int width, int padded, int pitch, bool whole) {
-  const int vectors = padded / 8;
-  for (int i = threadIdx.x; i < @KEYS@ * vectors; i += 128) {
-    const int row = i / vectors, column = i % vectors * 8;
+// Rows first .. first + KEYS * GROUPS of a matrix into a tile; rows from `end` on, and columns behind the matrix's width, are zero.
+template <int padded>
+__device__ __forceinline__ void @NAME@_fetch(unsigned short* tile, const unsigned short* from, long long stride, long long first, long long end, int width, int pitch, bool whole) {
+  const int kVectors = padded / 8, left = end - first < @KEYS@ * @GROUPS@ ? (int)(end - first) : @KEYS@ * @GROUPS@;
+  from += first * stride;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < @KEYS@ * @GROUPS@ * kVectors; i += @THREADS@) {
+    const int row = i / kVectors, column = i % kVectors * 8;
     unsigned short* to = tile + row * pitch + column;
-    const bool inside = first + row < end;
-    const unsigned short* p = from + (inside ? first + row : 0) * stride + column;
+    const bool inside = row < left;
+    const unsigned short* p = from + (inside ? row : 0) * stride + column;
     if (whole && column + 8 <= width) {
-#ifdef __CUDA_ARCH__
-      const int bytes = inside ? 16 : 0;
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(p), "r"(bytes) : "memory");
-#else
-      for (int j = 0; j < 8; ++j) to[j] = inside ? p[j] : (unsigned short)0;
-#endif
+      pteron_fetch16(to, p, inside);
     } else {
       for (int j = 0; j < 8; ++j) to[j] = inside && column + j < width ? p[j] : (unsigned short)0;
     }
   }
-}
-__device__ __forceinline__ void @NAME@_commit() {
-#ifdef __CUDA_ARCH__
-  asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-// Waits until at most `left` of the groups of copies are under way.
-template <int left>
-__device__ __forceinline__ void @NAME@_wait() {
-#ifdef __CUDA_ARCH__
-  asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
-#endif
 }
 )";
 
 constexpr std::string_view kTensorBody = R"({
   extern __shared__ uint4 @NAME@_shared[];
   unsigned short* const tiles = (unsigned short*)@NAME@_shared;
-  const int kPitch = @WP@ + 8, vPitch = @VP@ + 8;
-  const int vTile = 2 * @KEYS@ * kPitch;  // two tiles of keys, then two of values
+  const int kPitch = @WP@ + 8, vPitch = @VP@ + 8, kRows = @KEYS@ * @GROUPS@;
+  const int vTile = @STAGES@ * kRows * kPitch;  // tiles of keys, then of values
 )";
 
 constexpr std::string_view kTensorRest = R"(
   const int warp = tid >> 5, lane = tid & 31, g = lane >> 2, t = lane & 3;
+  const int rowwarp = warp % @WARPS@, group_of_keys = warp / @WARPS@;
   const float factor = (float)(scale * 1.4426950408889634);
-  const bool active = row0 + warp * 16 < rows;
-  long long at[2], head[2], query[2];
-  for (int i = 0; i < 2; ++i) {
-    at[i] = row0 + warp * 16 + g + 8 * i;
-    const long long r = at[i] < rows ? at[i] : rows - 1;
-    head[i] = head0 + r % group;
-    query[i] = r / group;
+  const bool active = row0 + rowwarp * (16 * @EACH@) < rows;
+  if (begin < end) {
+    @NAME@_fetch<@WP@>(tiles, kp, kl, begin, end, @W@, kPitch, whole != 0);
+    @NAME@_fetch<@VP@>(tiles + vTile, vp, vl, begin, end, @V@, vPitch, whole != 0);
+    pteron_fetch_end();
   }
-  unsigned qf[@WP@ / 16][4];
+  long long at[@EACH@][2], head[@EACH@][2], query[@EACH@][2];
 #pragma unroll
-  for (int s = 0; s < @WP@ / 16; ++s) {
+  for (int e = 0; e < @EACH@; ++e) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int c = s * 16 + (i >> 1) * 8 + 2 * t;
-      const unsigned short* p = q + batch * qb + head[i & 1] * qh + query[i & 1] * ql + c;
-      if (@W@ == @WP@ && whole) {
-        qf[s][i] = *(const unsigned*)p;
-      } else {
-        qf[s][i] = (c < @W@ ? p[0] : 0u) | ((c + 1 < @W@ ? (unsigned)p[1] : 0u) << 16);
+    for (int i = 0; i < 2; ++i) {
+      at[e][i] = row0 + rowwarp * (16 * @EACH@) + e * 16 + g + 8 * i;
+      const unsigned r = (unsigned)(at[e][i] < rows ? at[e][i] : rows - 1);
+      head[e][i] = head0 + r % (unsigned)group;
+      query[e][i] = r / (unsigned)group;
+    }
+  }
+  unsigned qf[@EACH@][@WP@ / 16][4];
+#pragma unroll
+  for (int e = 0; e < @EACH@; ++e) {
+#pragma unroll
+    for (int s = 0; s < @WP@ / 16; ++s) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int c = s * 16 + (i >> 1) * 8 + 2 * t;
+        const unsigned short* p = q + batch * qb + head[e][i & 1] * qh + query[e][i & 1] * ql + c;
+        if (@W@ == @WP@ && whole) {
+          qf[e][s][i] = *(const unsigned*)p;
+        } else {
+          qf[e][s][i] = (c < @W@ ? p[0] : 0u) | ((c + 1 < @W@ ? (unsigned)p[1] : 0u) << 16);
+        }
       }
     }
   }
-  float acc[@VP@ / 8][4];
-#pragma unroll
-  for (int n = 0; n < @VP@ / 8; ++n)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) acc[n][i] = 0.0f;
+  float acc[@EACH@][@VP@ / 8][4];
   const float kLow = -__int_as_float(0x7f800000);
-  float top[2] = {kLow, kLow}, sum[2] = {0.0f, 0.0f};
-
-  if (begin < end) {
-    @NAME@_fetch(tiles, kp, kl, begin, end, @W@, @WP@, kPitch, whole != 0);
-    @NAME@_fetch(tiles + vTile, vp, vl, begin, end, @V@, @VP@, vPitch, whole != 0);
-    @NAME@_commit();
+  float top[@EACH@][2], sum[@EACH@][2];
+#pragma unroll
+  for (int e = 0; e < @EACH@; ++e) {
+#pragma unroll
+    for (int n = 0; n < @VP@ / 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) acc[e][n][i] = 0.0f;
+    top[e][0] = top[e][1] = kLow;
+    sum[e][0] = sum[e][1] = 0.0f;
   }
   int buffer = 0;
-  for (long long first = begin; first < end; first += @KEYS@) {
-    if (first + @KEYS@ < end) {
-      @NAME@_fetch(tiles + (buffer ^ 1) * @KEYS@ * kPitch, kp, kl, first + @KEYS@, end, @W@, @WP@, kPitch, whole != 0);
-      @NAME@_fetch(tiles + vTile + (buffer ^ 1) * @KEYS@ * vPitch, vp, vl, first + @KEYS@, end, @V@, @VP@, vPitch, whole != 0);
-      @NAME@_commit();
-      @NAME@_wait<1>();
+  for (long long step = begin; step < end; step += kRows) {
+    const long long first = step + group_of_keys * @KEYS@;
+    if (@STAGES@ > 1 && step + kRows < end) {
+      @NAME@_fetch<@WP@>(tiles + (buffer ^ 1) * kRows * kPitch, kp, kl, step + kRows, end, @W@, kPitch, whole != 0);
+      @NAME@_fetch<@VP@>(tiles + vTile + (buffer ^ 1) * kRows * vPitch, vp, vl, step + kRows, end, @V@, vPitch, whole != 0);
+    }
+    pteron_fetch_end();
+    // What is added to the scores is on its way while the tile comes.
+    float added[@MASKS@ != 0 ? @EACH@ : 1][@MASKS@ != 0 ? @KEYS@ / 8 : 1][4];
+    if (@MASKS@ != 0 && active && first < end) {
+#pragma unroll
+      for (int e = 0; e < @EACH@; ++e) {
+#pragma unroll
+        for (int n = 0; n < @KEYS@ / 8; ++n) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const long long key = first + n * 8 + 2 * t + (i & 1), seen = key < keys ? key : keys - 1;
+            (void)seen;
+            float x = 0.0f;
+            @MASK_LINES@
+            added[@MASKS@ != 0 ? e : 0][@MASKS@ != 0 ? n : 0][i] = x;
+          }
+        }
+      }
+    }
+    if (@STAGES@ > 1) {
+      pteron_fetch_wait<1>();
     } else {
-      @NAME@_wait<0>();
+      pteron_fetch_wait<0>();
     }
     __syncthreads();
-    if (active) {
-      const unsigned short* kt = tiles + buffer * @KEYS@ * kPitch;
-      const unsigned short* vt = tiles + vTile + buffer * @KEYS@ * vPitch;
-      float s[@KEYS@ / 8][4];
+    if (active && first < end) {
+      const unsigned short* kt = tiles + (buffer * kRows + group_of_keys * @KEYS@) * kPitch;
+      const unsigned short* vt = tiles + vTile + (buffer * kRows + group_of_keys * @KEYS@) * vPitch;
+      float s[@EACH@][@KEYS@ / 8][4];
 #pragma unroll
       for (int n = 0; n < @KEYS@ / 8; n += 2) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) s[n][i] = s[n + 1][i] = 0.0f;
+        for (int e = 0; e < @EACH@; ++e)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) s[e][n][i] = s[e][n + 1][i] = 0.0f;
 #pragma unroll
         for (int d = 0; d < @WP@ / 16; ++d) {
           unsigned b[4];
-          @NAME@_rows(kt, kPitch, n * 8, d * 16, b);
-          @NAME@_mma(s[n], qf[d], b[0], b[1]);
-          @NAME@_mma(s[n + 1], qf[d], b[2], b[3]);
-        }
-      }
-      const bool edge = first + @KEYS@ > end || @CAUSAL@ != 0;
+          pteron_tile_rows(kt, kPitch, n * 8, d * 16, b);
 #pragma unroll
-      for (int n = 0; n < @KEYS@ / 8; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const long long key = first + n * 8 + 2 * t + (i & 1);
-          float x = s[n][i] * factor;
-          if (@MASKS@ != 0) {
-            const long long seen = key < keys ? key : keys - 1;
-            (void)seen;
-            @MASK_LINES@
+          for (int e = 0; e < @EACH@; ++e) {
+            pteron_mma_@TNAME@(s[e][n], qf[e][d], b[0], b[1]);
+            pteron_mma_@TNAME@(s[e][n + 1], qf[e][d], b[2], b[3]);
           }
-          if (edge && (key >= end || (@CAUSAL@ && key > query[i >> 1]))) x = kLow;
-          s[n][i] = x;
         }
       }
-      float now[2] = {top[0], top[1]};
+      const int left = end - first < @KEYS@ ? (int)(end - first) : @KEYS@;
 #pragma unroll
-      for (int n = 0; n < @KEYS@ / 8; ++n)
+      for (int e = 0; e < @EACH@; ++e) {
+        const int limit[2] = {@CAUSAL@ && query[e][0] - first + 1 < left ? (int)(query[e][0] - first + 1) : left,
+                              @CAUSAL@ && query[e][1] - first + 1 < left ? (int)(query[e][1] - first + 1) : left};
+        const bool edge = limit[0] < @KEYS@ || limit[1] < @KEYS@;
 #pragma unroll
-        for (int i = 0; i < 4; ++i) now[i >> 1] = fmaxf(now[i >> 1], s[n][i]);
-      float shift[2], rescale[2];
+        for (int n = 0; n < @KEYS@ / 8; ++n) {
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        now[r] = fmaxf(now[r], __shfl_xor_sync(0xffffffffu, now[r], 1));
-        now[r] = fmaxf(now[r], __shfl_xor_sync(0xffffffffu, now[r], 2));
-        shift[r] = now[r] == kLow ? 0.0f : now[r];
-        rescale[r] = exp2f(top[r] - shift[r]);
-        top[r] = now[r];
-        sum[r] *= rescale[r];
-      }
-#pragma unroll
-      for (int n = 0; n < @KEYS@ / 8; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          s[n][i] = exp2f(s[n][i] - shift[i >> 1]);
-          sum[i >> 1] += s[n][i];
+          for (int i = 0; i < 4; ++i) {
+            if (@EARLY@) s[e][n][i] *= factor;
+            if (@MASKS@ != 0) s[e][n][i] += added[@MASKS@ != 0 ? e : 0][@MASKS@ != 0 ? n : 0][i];
+          }
         }
+        if (edge) {
+#pragma unroll
+          for (int n = 0; n < @KEYS@ / 8; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+              if (n * 8 + 2 * t + (i & 1) >= limit[i >> 1]) s[e][n][i] = kLow;
+        }
+        float now[2] = {kLow, kLow};
+#pragma unroll
+        for (int n = 0; n < @KEYS@ / 8; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) now[i >> 1] = fmaxf(now[i >> 1], s[e][n][i]);
+        float shift[2], rescale[2];
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          now[r] = fmaxf(now[r], __shfl_xor_sync(0xffffffffu, now[r], 1));
+          now[r] = fmaxf(now[r], __shfl_xor_sync(0xffffffffu, now[r], 2));
+          if (!@EARLY@) now[r] *= factor;  // of a factor above zero: the order of the scores is the same
+          now[r] = fmaxf(now[r], top[e][r]);
+          shift[r] = now[r] == kLow ? 0.0f : now[r];
+          rescale[r] = pteron_exp2(top[e][r] - shift[r]);
+          top[e][r] = now[r];
+          sum[e][r] *= rescale[r];
+        }
+#pragma unroll
+        for (int n = 0; n < @KEYS@ / 8; ++n) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            s[e][n][i] = @EARLY@ ? pteron_exp2(s[e][n][i] - shift[i >> 1]) : pteron_exp2(s[e][n][i] * factor - shift[i >> 1]);
+            sum[e][i >> 1] += s[e][n][i];
+          }
+        }
+#pragma unroll
+        for (int n = 0; n < @VP@ / 8; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) acc[e][n][i] *= rescale[i >> 1];
       }
-#pragma unroll
-      for (int n = 0; n < @VP@ / 8; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) acc[n][i] *= rescale[i >> 1];
 #pragma unroll
       for (int d = 0; d < @KEYS@ / 16; ++d) {
-        unsigned p[4];
-        p[0] = pteron_pack2_@TNAME@(s[2 * d][0], s[2 * d][1]);
-        p[1] = pteron_pack2_@TNAME@(s[2 * d][2], s[2 * d][3]);
-        p[2] = pteron_pack2_@TNAME@(s[2 * d + 1][0], s[2 * d + 1][1]);
-        p[3] = pteron_pack2_@TNAME@(s[2 * d + 1][2], s[2 * d + 1][3]);
+        unsigned p[@EACH@][4];
+#pragma unroll
+        for (int e = 0; e < @EACH@; ++e) {
+          p[e][0] = pteron_pack2_@TNAME@(s[e][2 * d][0], s[e][2 * d][1]);
+          p[e][1] = pteron_pack2_@TNAME@(s[e][2 * d][2], s[e][2 * d][3]);
+          p[e][2] = pteron_pack2_@TNAME@(s[e][2 * d + 1][0], s[e][2 * d + 1][1]);
+          p[e][3] = pteron_pack2_@TNAME@(s[e][2 * d + 1][2], s[e][2 * d + 1][3]);
+        }
 #pragma unroll
         for (int n = 0; n < @VP@ / 8; n += 2) {
           unsigned b[4];
-          @NAME@_columns(vt, vPitch, n * 8, d * 16, b);
-          @NAME@_mma(acc[n], p, b[0], b[1]);
-          @NAME@_mma(acc[n + 1], p, b[2], b[3]);
+          pteron_tile_columns(vt, vPitch, n * 8, d * 16, b);
+#pragma unroll
+          for (int e = 0; e < @EACH@; ++e) {
+            pteron_mma_@TNAME@(acc[e][n], p[e], b[0], b[1]);
+            pteron_mma_@TNAME@(acc[e][n + 1], p[e], b[2], b[3]);
+          }
         }
       }
     }
     __syncthreads();
-    buffer ^= 1;
+    buffer ^= @STAGES@ - 1;
+    if (@STAGES@ == 1 && step + kRows < end) {
+      @NAME@_fetch<@WP@>(tiles, kp, kl, step + kRows, end, @W@, kPitch, whole != 0);
+      @NAME@_fetch<@VP@>(tiles + vTile, vp, vl, step + kRows, end, @V@, vPitch, whole != 0);
+    }
+  }
+#pragma unroll
+  for (int e = 0; e < @EACH@; ++e) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      sum[e][r] += __shfl_xor_sync(0xffffffffu, sum[e][r], 1);
+      sum[e][r] += __shfl_xor_sync(0xffffffffu, sum[e][r], 2);
+    }
+  }
+  if (@GROUPS@ > 1) {
+    // The groups of keys are joined by way of shared memory, and the first group goes on with all.
+    float* const shares = (float*)@NAME@_shared;
+    const int kShare = 2 * @EACH@ * (@VP@ / 8 * 2 + 2);  // of a thread
+    float* const mine = shares + ((group_of_keys * @WARPS@ + rowwarp) * kShare) * 32 + lane;
+    pteron_fetch_wait<0>();
+    __syncthreads();
+    if (group_of_keys > 0) {
+#pragma unroll
+      for (int e = 0; e < @EACH@; ++e) {
+        for (int r = 0; r < 2; ++r) {
+          mine[(e * 2 + r) * 64] = top[e][r];
+          mine[(e * 2 + r) * 64 + 32] = sum[e][r];
+        }
+#pragma unroll
+        for (int n = 0; n < @VP@ / 8; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) mine[@EACH@ * 128 + ((e * @VP@ / 8 + n) * 4 + i) * 32] = acc[e][n][i];
+      }
+    }
+    __syncthreads();
+    if (group_of_keys > 0) return;
+    for (int other = 1; other < @GROUPS@; ++other) {
+      const float* const from = mine + other * @WARPS@ * kShare * 32;
+#pragma unroll
+      for (int e = 0; e < @EACH@; ++e) {
+        float own[2], theirs[2];
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const float his = from[(e * 2 + r) * 64], now = fmaxf(top[e][r], his), shift = now == kLow ? 0.0f : now;
+          own[r] = pteron_exp2(top[e][r] - shift);
+          theirs[r] = pteron_exp2(his - shift);
+          sum[e][r] = sum[e][r] * own[r] + from[(e * 2 + r) * 64 + 32] * theirs[r];
+          top[e][r] = now;
+        }
+#pragma unroll
+        for (int n = 0; n < @VP@ / 8; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            acc[e][n][i] = acc[e][n][i] * own[i >> 1] + from[@EACH@ * 128 + ((e * @VP@ / 8 + n) * 4 + i) * 32] * theirs[i >> 1];
+      }
+    }
   }
   if (!active) return;
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], 1);
-    sum[r] += __shfl_xor_sync(0xffffffffu, sum[r], 2);
-    if (at[r] >= rows) continue;
-    if (splits > 1) {
-      float* part = parts + (((batch * heads + head[r]) * queries + query[r]) * splits + split) * (@V@ + 2);
+  for (int e = 0; e < @EACH@; ++e) {
 #pragma unroll
-      for (int n = 0; n < @VP@ / 8; ++n)
+    for (int r = 0; r < 2; ++r) {
+      if (at[e][r] >= rows) continue;
+      if (splits > 1) {
+        float* part = parts + (((batch * heads + head[e][r]) * queries + query[e][r]) * splits + split) * (@V@ + 2);
 #pragma unroll
-        for (int i = 0; i < 2; ++i)
-          if (n * 8 + 2 * t + i < @V@) part[n * 8 + 2 * t + i] = acc[n][2 * r + i];
-      if (t == 0) {
-        part[@V@] = top[r];
-        part[@V@ + 1] = sum[r];
+        for (int n = 0; n < @VP@ / 8; ++n)
+#pragma unroll
+          for (int i = 0; i < 2; ++i)
+            if (n * 8 + 2 * t + i < @V@) part[n * 8 + 2 * t + i] = acc[e][n][2 * r + i];
+        if (t == 0) {
+          part[@V@] = top[e][r];
+          part[@V@ + 1] = sum[e][r];
+        }
+        continue;
       }
-      continue;
-    }
-    const float inverse = @ZERO@ && sum[r] == 0.0f ? 0.0f : 1.0f / sum[r];
-    unsigned short* to = o + batch * ob + head[r] * oh + query[r] * ol;
+      const float inverse = @ZERO@ && sum[e][r] == 0.0f ? 0.0f : 1.0f / sum[e][r];
+      unsigned short* to = o + batch * ob + head[e][r] * oh + query[e][r] * ol;
 #pragma unroll
-    for (int n = 0; n < @VP@ / 8; ++n) {
-      const int c = n * 8 + 2 * t;
-      const unsigned two = pteron_pack2_@TNAME@(acc[n][2 * r] * inverse, acc[n][2 * r + 1] * inverse);
-      if (@V@ == @VP@ && whole) {
-        *(unsigned*)(to + c) = two;
-      } else {
-        if (c < @V@) to[c] = (unsigned short)two;
-        if (c + 1 < @V@) to[c + 1] = (unsigned short)(two >> 16);
+      for (int n = 0; n < @VP@ / 8; ++n) {
+        const int c = n * 8 + 2 * t;
+        const unsigned two = pteron_pack2_@TNAME@(acc[e][n][2 * r] * inverse, acc[e][n][2 * r + 1] * inverse);
+        if (@V@ == @VP@ && whole) {
+          *(unsigned*)(to + c) = two;
+        } else {
+          if (c < @V@) to[c] = (unsigned short)two;
+          if (c + 1 < @V@) to[c + 1] = (unsigned short)(two >> 16);
+        }
       }
     }
   }
@@ -424,6 +468,7 @@ constexpr std::string_view kPlainRest = R"(
 
 constexpr std::string_view kMerge = R"(
 PTERON_KERNEL __launch_bounds__(128) @NAME@(const float* parts, @T@* o, long long queries, long long heads, long long ob, long long oh, long long ol, long long splits) {
+  PTERON_BEGIN();
   const float kLow = -__int_as_float(0x7f800000);
   const float* from = parts + ((blockIdx.z * heads + blockIdx.y) * queries + blockIdx.x) * splits * (@V@ + 2);
   float top = kLow;
@@ -447,12 +492,39 @@ int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step
 std::string mask_line(const AttentionForm& form, size_t i, std::string_view head, std::string_view query) {
   const std::string at = str_cat("batch * m", i, "b + ", head, " * m", i, "h + ", query, " * m", i, "q + seen * m", i, "k");
   if (form.masks[i] == DType::kBool) return str_cat("if (((const unsigned char*)m", i, ")[", at, "] == 0) x = kLow;\n            ");
-  return str_cat("x += 1.4426950408889634f * pteron_widen_", element_name(form.masks[i]), "((const ", element_type(form.masks[i]), "*)m", i, ", ", at, ");\n            ");
+  return str_cat("x += 1.4426950408889634f * pteron_widen_", element_name(form.masks[i]), "((const ", element_type(form.masks[i]), "*)m", i, ", ", at,
+                 ");\n            ");
 }
 
 bool is_plain(const AttentionForm& form) { return form.dtype == DType::kFloat32; }
 
 int64_t padded(const AttentionForm& form, int64_t width) { return round_up(width, is_plain(form) ? 32 : 16); }
+
+/// Few queries have few blocks, each with all their keys at once; many have blocks of more rows, which read each key less often.
+AttentionTiles choose_tiles(const AttentionForm& form, bool wide) {
+  AttentionTiles tiles;
+  if (wide) {
+    tiles.keys_a_group = 32;
+    return tiles;
+  }
+  const int64_t width = std::max(form.width, form.value_width);
+  if (form.likely_rows == 0 || form.likely_keys == 0) return tiles;
+  const int64_t blocks = (form.likely_rows + 63) / 64 * form.likely_units;
+  if (blocks < kFewBlocks && form.likely_keys > 64) {
+    tiles.warps = form.likely_rows <= 64 ? 1 : 2;
+    tiles.keys_a_group = form.likely_rows <= 64 ? 48 : 64;
+    tiles.groups = std::min<int64_t>((form.likely_keys + tiles.keys_a_group - 1) / tiles.keys_a_group, width > 64 ? 3 : 7);
+    tiles.stages = form.likely_keys <= tiles.keys_a_group * tiles.groups ? 1 : 2;
+    if (tiles.stages == 2) {  // many keys: the call splits them among blocks
+      tiles.keys_a_group = 16;
+      tiles.groups = 4;
+    }
+  } else if (blocks < 3 * kFewBlocks && form.masks.empty() && width <= 64 && form.likely_keys >= 512) {
+    tiles.each = 2;
+    tiles.groups = 2;
+  }
+  return tiles;
+}
 
 }  // namespace
 
@@ -467,9 +539,17 @@ AttentionShape attention_shape(const AttentionForm& form) {
     shape.shared_bytes = round_up(shape.shared_bytes, 16);
     return shape;
   }
-  shape.rows = 64;
-  shape.keys = wide ? 32 : 64;
-  shape.shared_bytes = 2 * 2 * shape.keys * (width + 8 + value + 8);
+  if (form.how.has_value()) {
+    static_cast<AttentionTiles&>(shape) = *form.how;
+  } else {
+    static_cast<AttentionTiles&>(shape) = choose_tiles(form, wide);
+  }
+  shape.rows = 16 * shape.each * shape.warps;
+  shape.keys = shape.keys_a_group * shape.groups;
+  shape.threads = 32 * shape.warps * shape.groups;
+  const int64_t tiles = 2 * shape.stages * shape.keys * (width + 8 + value + 8),
+                shares = 4 * 32 * shape.warps * shape.groups * 2 * shape.each * (value / 4 + 2);
+  shape.shared_bytes = shape.groups > 1 ? std::max(tiles, shares) : tiles;
   return shape;
 }
 
@@ -477,13 +557,18 @@ std::string attention_text(const AttentionForm& form) {
   const AttentionShape shape = attention_shape(form);
   const bool plain = is_plain(form);
   std::string masks;
-  for (size_t i = 0; i < form.masks.size(); ++i) masks += mask_line(form, i, plain ? "head_r" : "head[i >> 1]", plain ? "query_r" : "query[i >> 1]");
-  const std::string text = str_cat(plain ? "" : kTensorCores, "PTERON_KERNEL __launch_bounds__(128) @NAME@(", kParameters, ") ", plain ? kPlainBody : kTensorBody, kPlace,
-                                   plain ? kPlainRest : kTensorRest);
+  for (size_t i = 0; i < form.masks.size(); ++i) masks += mask_line(form, i, plain ? "head_r" : "head[e][i >> 1]", plain ? "query_r" : "query[e][i >> 1]");
+  const std::string text = str_cat(plain ? "" : kTensorCores, "PTERON_KERNEL __launch_bounds__(@THREADS@) @NAME@(", kParameters, ") ",
+                                   plain ? kPlainBody : kTensorBody, kPlace, plain ? kPlainRest : kTensorRest);
   return fill_text(text, {{"T", element_type(form.dtype)},
                           {"TNAME", element_name(form.dtype)},
                           {"ROWS", std::to_string(shape.rows)},
-                          {"KEYS", std::to_string(shape.keys)},
+                          {"KEYS", std::to_string(plain ? shape.keys : shape.keys_a_group)},
+                          {"GROUPS", std::to_string(shape.groups)},
+                          {"EACH", std::to_string(shape.each)},
+                          {"WARPS", std::to_string(shape.warps)},
+                          {"STAGES", std::to_string(shape.stages)},
+                          {"THREADS", std::to_string(shape.threads)},
                           {"TR", std::to_string(shape.rows / 16)},
                           {"W", std::to_string(form.width)},
                           {"WP", std::to_string(padded(form, form.width))},
@@ -492,11 +577,14 @@ std::string attention_text(const AttentionForm& form) {
                           {"CAUSAL", form.causal ? "1" : "0"},
                           {"ZERO", form.zero_rows ? "1" : "0"},
                           {"MASKS", std::to_string(form.masks.size())},
+                          {"EARLY", form.any_scale || !form.masks.empty() ? "1" : "0"},
                           {"MASK_LINES", masks}});
 }
 
 std::string attention_merge_text(const AttentionForm& form) {
-  return fill_text(kMerge, {{"T", element_type(form.dtype)}, {"TNAME", element_name(form.dtype)}, {"V", std::to_string(form.value_width)}, {"ZERO", form.zero_rows ? "1" : "0"}});
+  return fill_text(
+      kMerge,
+      {{"T", element_type(form.dtype)}, {"TNAME", element_name(form.dtype)}, {"V", std::to_string(form.value_width)}, {"ZERO", form.zero_rows ? "1" : "0"}});
 }
 
 }  // namespace pteron::cuda

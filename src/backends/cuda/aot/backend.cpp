@@ -174,6 +174,8 @@ class CudaBackend final : public backends::Backend {
     PTERON_TRY(speller_.spell(group.graph));
     PTERON_TRY(widen(group.graph, *context.catalog));
     PTERON_TRY(speller_.spell(group.graph));  // the widened norms
+    // What was equal but for constants that are one by now: tables in every step of an unrolled loop.
+    PTERON_TRY(passes::cse(group.graph, *context.catalog).status());
     PTERON_TRY(spell_global_pools(group.graph, *context.catalog));
     KernelSources sources;
     const bool float8 =

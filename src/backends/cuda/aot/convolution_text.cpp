@@ -8,6 +8,7 @@ namespace {
 
 constexpr std::string_view kTail = R"(
 PTERON_KERNEL @NAME@(@T@* y, const @T@* bias, const @T@* residual, long long count, long long channels) {
+  PTERON_BEGIN();
   for (int k = 0; k < 4; ++k) {
     const long long i = (long long)blockIdx.x * 1024 + k * 256 + threadIdx.x;
     if (i >= count) return;

@@ -4,10 +4,12 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "backends/cuda/aot/convolution_text.h"
+#include "backends/cuda/aot/depthwise_text.h"
 #include "backends/cuda/aot/element_text.h"
 #include "backends/cuda/aot/library.h"
 #include "backends/cuda/aot/quantized.h"
@@ -120,6 +122,7 @@ class ConvolutionMatcher {
     if (!made.valid()) return Rewrite::kKeep;
     if (graph_[made].type.sizes != graph_[node.outputs[0]].type.sizes)
       return Status(Code::kInternal, "a convolution of other sizes than the node it stands for");
+    if (graph_[made].type.strides != graph_[node.outputs[0]].type.strides) moved_.insert(made.index);
     replacements = {made};
     return Rewrite::kReplace;
   }
@@ -127,24 +130,27 @@ class ConvolutionMatcher {
  private:
   ValueId aten(Builder& b, std::string_view name, std::vector<Arg> args) { return add_library_node(b, catalog_, name, std::move(args)); }
 
-  /// Gives the results of a node the layout of the images that it reads.
+  /// Gives the results of a node the layout of the images that it reads; views of what lies otherwise now, and what is computed of those, are inferred anew.
   void follow(const Node& node) {
-    if (node.op->is_view() || node.op->has(ir::kAlias) || node.op->has(ir::kRegion) || node.op->def.infer == nullptr) return;
-    bool reads_images = false;
+    if ((!node.op->is_view() && node.op->has(ir::kAlias)) || node.op->has(ir::kRegion) || node.op->def.infer == nullptr) return;
+    bool reads_images = false, reads_moved = false;
+    ir::for_each_use(node, [&](ValueId used) { reads_moved = reads_moved || moved_.contains(used.index); });
     ir::for_each_use(
         node, [&](ValueId used) { reads_images = reads_images || (graph_[used].kind == ir::ValueKind::kTensor && is_channels_last(graph_[used].type)); });
-    if (!reads_images) return;
-    const bool keeps = std::ranges::find(kImageOps, node.op->name) != std::end(kImageOps);
+    if (node.op->is_view() ? !reads_moved : !reads_images && !reads_moved) return;
+    const bool keeps = reads_images && std::ranges::find(kImageOps, node.op->name) != std::end(kImageOps);
     ir::InferContext context(graph_, *node.op, node.args);
     if (!keeps && !node.op->def.infer(context).ok()) return;
     for (size_t k = 0; k < node.outputs.size(); ++k) {
       if (graph_[node.outputs[k]].kind != ir::ValueKind::kTensor) continue;
       TensorType& type = graph_[node.outputs[k]].type;
+      const std::vector<Expr> before = type.strides;
       if (keeps) {
         if (is_image(type)) type.strides = channels_last_strides(type);
       } else if (k < context.results.size() && context.results[k].type.sizes == type.sizes && context.results[k].type.dtype == type.dtype) {
         type.strides = context.results[k].type.strides;
       }
+      if (type.strides != before) moved_.insert(node.outputs[k].index);
     }
   }
 
@@ -213,6 +219,7 @@ class ConvolutionMatcher {
   bool tf32_;
   QuantizedLowering quantized_;
   std::vector<std::pair<ir::ConstantId, ValueId>> made_;
+  std::unordered_set<uint32_t> moved_;  ///< values with other strides than the program was exported with
 };
 
 /// Copies at the end for results of the graph that lie in another order than before.
@@ -305,6 +312,55 @@ class EndMatcher {
   std::vector<uint32_t> uses_;
 };
 
+/// Convolutions of each channel alone become pteron_cuda::depthwise: what libraries have for them is far from the memory's speed.
+class DepthwiseMatcher {
+ public:
+  DepthwiseMatcher(Graph& graph, KernelSources& sources) : graph_(graph), sources_(sources) {}
+
+  Result<Rewrite> visit(Builder& b, NodeId id, std::vector<ValueId>& replacements) {
+    const Node& node = graph_[id];
+    if (node.op->name != kConvolution) return Rewrite::kKeep;
+    const NodeView n(graph_, *node.op, node.args);
+    const TensorType &x = n.type("x"), &weight = n.type("weight"), &out = graph_[node.outputs[0]].type;
+    if ((x.dtype != DType::kBFloat16 && x.dtype != DType::kFloat16) || x.rank() != 4 || !x.is_static() || n.boolean("transposed")) return Rewrite::kKeep;
+    const int64_t channels = x.sizes[1].value();
+    if (channels % 2 != 0 || n.integer("groups") != channels || weight.sizes[0].value() != channels || weight.sizes[3].value() != 1) return Rewrite::kKeep;
+    const int64_t height = weight.sizes[1].value(), width = weight.sizes[2].value();
+    if (height * width > kMostFilter || !is_constant(n.value("weight")) || (n.value("bias").valid() && !is_constant(n.value("bias")))) return Rewrite::kKeep;
+    const std::vector<Expr> stride = n.exprs("stride"), padding = n.exprs("padding"), dilation = n.exprs("dilation");
+    if (!dim_is(dilation[0], 1) || !dim_is(dilation[1], 1) || stride[0].value() > kMostStride || stride[1].value() > kMostStride) return Rewrite::kKeep;
+    if (!lies_channels_last(x) || !lies_channels_last(out)) return Rewrite::kKeep;
+    if (n.value("residual").valid() && !lies_channels_last(n.type("residual"))) return Rewrite::kKeep;
+    DepthwiseForm form;
+    form.dtype = x.dtype;
+    form.channels = channels;
+    form.height = height;
+    form.width = width;
+    form.stride_y = stride[0].value();
+    form.stride_x = stride[1].value();
+    form.padding_y = padding[0].value();
+    form.padding_x = padding[1].value();
+    form.bias = n.value("bias").valid();
+    form.residual = n.value("residual").valid();
+    form.relu = n.text("activation") == "relu";
+    choose_depthwise(&form, out.sizes[0].value() * out.sizes[2].value(), out.sizes[3].value());
+    sources_.add_shared(std::string(element_text()));
+    const std::string name = sources_.add("depthwise", depthwise_text(form), node.name);
+    const ValueId made = b.op(kDepthwise, {n.value("x"), n.value("weight"), optional_arg(n.value("bias")), optional_arg(n.value("residual")), stride, padding,
+                                           name, std::vector<Expr>{Expr(form.strip), Expr(form.pairs), Expr(form.strips), Expr(form.shared_bytes())}});
+    if (!made.valid()) return b.take_status();
+    replacements = {made};
+    return Rewrite::kReplace;
+  }
+
+ private:
+  static constexpr int64_t kMostFilter = 121, kMostStride = 3;
+  bool is_constant(ValueId id) const { return graph_[id].constant.valid() && !(*graph_.program)[graph_[id].constant].mutable_elsewhere; }
+
+  Graph& graph_;
+  KernelSources& sources_;
+};
+
 /// Convolutions with something behind the sum get the name of a kernel that does it alone.
 void add_tails(Graph& graph, KernelSources& sources) {
   for (const NodeId id : graph.order) {
@@ -335,6 +391,9 @@ Status lower_convolutions(Graph& graph, const ir::Catalog& engine, const ir::Cat
   PTERON_TRY(keep_results(graph, catalog, results));
   EndMatcher ends(graph, sources);
   PTERON_TRY(ir::rewrite(graph, engine, [&](Builder& b, NodeId id, std::vector<ValueId>& replacements) { return ends.visit(b, id, replacements); }).status());
+  DepthwiseMatcher depthwise(graph, sources);
+  PTERON_TRY(
+      ir::rewrite(graph, engine, [&](Builder& b, NodeId id, std::vector<ValueId>& replacements) { return depthwise.visit(b, id, replacements); }).status());
   add_tails(graph, sources);
   return ok_status();
 }

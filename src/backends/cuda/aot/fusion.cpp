@@ -192,7 +192,9 @@ class Fusion {
       const ValueId reader{*readers.begin()};
       if (sizes_[reader.index] >= kMaxNodes) return root(made);
       const ir::Range here = ir::bounds(ir::numel_of(graph_[made].type.sizes)), there = ir::bounds(ir::numel_of(graph_[reader].type.sizes));
-      const bool spread = here.max > 1 && there.max / 2 > here.max;
+      // What is joined with others is computed for its own elements alone.
+      const bool joined = std::ranges::all_of(users->second, [&](NodeId user) { return graph_[user].op->name == "aten::cat"; });
+      const bool spread = !joined && here.max > 1 && there.max / 2 > here.max;
       if (kind == NodeKind::kRow ? !row_fits(made, reader) : spread && is_costly_chain(made, 0) && !is_row_number(made, 0)) return root(made);
     }
     for (const uint32_t reader : readers) ++sizes_[reader];

@@ -52,6 +52,7 @@ __device__ __forceinline__ @NAME@_chunk @NAME@_weights(const signed char* row, b
   return v;
 }
 PTERON_KERNEL __launch_bounds__(128) @NAME@(const @X@* x, const signed char* w, int* y, long long images, long long height, long long width, long long out_height, long long out_width) {
+  PTERON_BEGIN();
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3;
   const long long pixels = images * out_height * out_width, first = (long long)blockIdx.x * 64;
   const int channel0 = blockIdx.y * 64, group = blockIdx.z, column = (tid & 3) * 16;
@@ -145,6 +146,7 @@ PTERON_KERNEL __launch_bounds__(128) @NAME@(const @X@* x, const signed char* w, 
 
 constexpr std::string_view kDirect = R"(
 PTERON_KERNEL __launch_bounds__(256) @NAME@(const @X@* x, const signed char* w, int* y, long long images, long long height, long long width, long long out_height, long long out_width) {
+  PTERON_BEGIN();
   const long long i = (long long)blockIdx.x * 256 + threadIdx.x;
   if (i >= images * out_height * out_width * @ALLOUT@) return;
   const int channel = (int)(i % @ALLOUT@);

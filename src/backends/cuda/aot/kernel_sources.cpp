@@ -5,6 +5,7 @@
 
 #include "base/ascii.h"
 #include "backends/cuda/copy_kernel.h"
+#include "base/check.h"
 #include "base/str_cat.h"
 
 namespace pteron::cuda {
@@ -18,6 +19,8 @@ size_t lines_in(std::string_view text) { return static_cast<size_t>(std::ranges:
 }  // namespace
 
 std::string KernelSources::add(std::string_view stem, std::string body, std::string_view node) {
+  // A kernel that does not wait would read what the one before it has not written yet.
+  PTERON_CHECK(body.find("PTERON_BEGIN()") != std::string::npos || body.find("PTERON_WAIT_FOR_BEFORE()") != std::string::npos);
   if (const auto found = names_.find(body); found != names_.end()) return found->second;
   std::string name(stem.substr(0, kMaxStem));
   for (char& c : name) c = is_word_char(c) ? c : '_';

@@ -60,6 +60,20 @@ TensorType image_type(DType dtype, std::vector<Expr> sizes) {
   return type;
 }
 
+/// One result a weight; the second weight of few_rows is that of a gate.
+Status infer_few_rows(InferContext& c) {
+  const TensorType& x = c.type("x");
+  for (const char* name : {"weight", "weight1", "weight2"}) {
+    if (c.op().schema.find(name) < 0) continue;
+    const TensorType& weight = c.type(name);
+    if (x.rank() < 1 || weight.rank() != 2) return Status(Code::kInvalidInput, str_cat(c.op().name, ": ranks do not fit"));
+    std::vector<Expr> sizes = x.sizes;
+    sizes.back() = weight.sizes[0];
+    c.add(x.dtype, std::move(sizes));
+  }
+  return ok_status();
+}
+
 /// The weight is [outputs, ..., inputs of a group]; of a transposed convolution [inputs, ..., outputs of a group].
 Status infer_convolution(InferContext& c) {
   const TensorType &x = c.type("x"), &weight = c.type("weight");
@@ -92,6 +106,20 @@ Status infer_integer_sums(InferContext& c) {
   return ok_status();
 }
 
+Status infer_depthwise(InferContext& c) {
+  const TensorType &x = c.type("x"), &weight = c.type("weight");
+  const std::vector<Expr> stride = c.exprs("stride"), padding = c.exprs("padding");
+  if (x.rank() != 4 || weight.rank() != 4 || stride.size() != 2 || padding.size() != 2)
+    return Status(Code::kInvalidInput, "pteron_cuda::depthwise: ranks or lists do not fit");
+  std::vector<Expr> sizes{x.sizes[0], weight.sizes[0]};
+  for (size_t d = 0; d < 2; ++d) sizes.push_back(ops::conv::forward_size(x.sizes[d + 2], weight.sizes[d + 1], stride[d], padding[d], Expr(1)));
+  TensorType type = ir::contiguous_type(x.dtype, std::move(sizes));
+  const Expr channels = dim_max(type.sizes[1], 1), row = channels * dim_max(type.sizes[3], 1);
+  type.strides = {row * dim_max(type.sizes[2], 1), 1, row, channels};
+  c.add(std::move(type));
+  return ok_status();
+}
+
 Status infer_attention(InferContext& c) {
   const TensorType &q = c.type("query"), &k = c.type("key"), &v = c.type("value");
   if (q.rank() < 2 || q.rank() > 4 || k.rank() < 2 || v.rank() != k.rank() || q.rank() < k.rank())
@@ -116,6 +144,17 @@ constexpr ir::OpDef kRows[] = {
     {.schema = "pteron_cuda::narrow_rows(Tensor x, Tensor weight, Tensor? scale, Tensor? bias, Tensor? residual, str kernel, int columns_a_block) -> Tensor",
      .infer = infer_narrow_rows,
      .kernel = "pteron_cuda::narrow_rows.out"},
+    {.schema = "pteron_cuda::few_rows(Tensor x, Tensor weight, Tensor? up_weight, Tensor? factors, Tensor? bias, Tensor? residual, float eps, str kernel, "
+               "int[] shape) -> Tensor",
+     .infer = infer_few_rows,
+     .kernel = "pteron_cuda::few_rows.out"},
+    {.schema = "pteron_cuda::few_rows2(Tensor x, Tensor weight, Tensor weight1, Tensor? factors, float eps, str kernel, int[] shape) -> (Tensor, Tensor)",
+     .infer = infer_few_rows,
+     .kernel = "pteron_cuda::few_rows2.out"},
+    {.schema = "pteron_cuda::few_rows3(Tensor x, Tensor weight, Tensor weight1, Tensor weight2, Tensor? factors, float eps, str kernel, int[] shape) -> "
+               "(Tensor, Tensor, Tensor)",
+     .infer = infer_few_rows,
+     .kernel = "pteron_cuda::few_rows3.out"},
     {.schema =
          "pteron_cuda::convolution(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, int[] stride, int[] padding, int[] dilation, bool transposed, "
          "int[] output_padding, int groups, str activation, bool tf32, str tail) -> Tensor",
@@ -124,6 +163,10 @@ constexpr ir::OpDef kRows[] = {
     {.schema = "pteron_cuda::integer_sums(Tensor x, Tensor weight, int[] stride, int[] padding, int[] dilation, int groups, str kernel, int[] block) -> Tensor",
      .infer = infer_integer_sums,
      .kernel = "pteron_cuda::integer_sums.out"},
+    {.schema =
+         "pteron_cuda::depthwise(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, int[] stride, int[] padding, str kernel, int[] shape) -> Tensor",
+     .infer = infer_depthwise,
+     .kernel = "pteron_cuda::depthwise.out"},
     {.schema = "pteron_cuda::attention(Tensor query, Tensor key, Tensor value, Tensor[] masks, bool causal, float scale, bool gqa, str kernel, str merge, "
                "int[] shape) -> Tensor",
      .infer = infer_attention,

@@ -993,7 +993,7 @@ class KernelWriter {
     for (size_t i = 0; i < body_.values_.size(); ++i) parameters.push_back(str_cat("i64 s", i));
     for (size_t i = 0; i < parameters.size(); ++i) str_append(head, i == 0 ? "" : ", ", parameters[i]);
     launch_.values = body_.values_;
-    launch_.body = str_cat(head, ") {\n", code, "}\n");
+    launch_.body = str_cat(head, ") {\nPTERON_BEGIN();\n", code, "}\n");
     constexpr std::string_view kPlaceholders[] = {"\x01", "\x03", "\x05", "P_SLOT", "P_ROOM", "P_FOLD_ROW"};
     for (const std::string_view placeholder : kPlaceholders) {
       if (launch_.body.find(placeholder) != std::string::npos) body_.fail(ValueId(), str_cat("a placeholder is left in the text of ", launch_.stem));

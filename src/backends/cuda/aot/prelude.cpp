@@ -8,6 +8,18 @@ namespace {
 
 constexpr std::string_view kTypes = R"cuda(
 #define PTERON_KERNEL extern "C" __global__ void
+// Kernels start while the one before them in the stream still runs (programmatic dependent launch). Each of them has PTERON_BEGIN(), or its two halves, before it
+// touches what other kernels write: so whatever was queued before is done, however many kernels lie between.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define PTERON_NEXT_MAY_START() asm volatile("griddepcontrol.launch_dependents;" ::: "memory")
+#define PTERON_WAIT_FOR_BEFORE() asm volatile("griddepcontrol.wait;" ::: "memory")
+#define PTERON_CLUSTER(blocks) __cluster_dims__(blocks, 1, 1)
+#else
+#define PTERON_NEXT_MAY_START() ((void)0)
+#define PTERON_WAIT_FOR_BEFORE() ((void)0)
+#define PTERON_CLUSTER(blocks)
+#endif
+#define PTERON_BEGIN() do { PTERON_NEXT_MAY_START(); PTERON_WAIT_FOR_BEFORE(); } while (0)
 #ifdef PTERON_EMULATOR
 #define P_DEV static inline
 #else

@@ -332,6 +332,7 @@ Status lower_products(Graph& graph, const ir::Catalog& engine, const ir::Catalog
   ProductMatcher matcher(graph, catalog, sources, options);
   PTERON_TRY(
       ir::rewrite(graph, engine, [&](Builder& b, NodeId id, std::vector<ValueId>& replacements) { return matcher.visit(b, id, replacements); }).status());
+  PTERON_TRY(lower_few_rows(graph, engine, catalog, sources));
   RowMatcher rows(graph, sources);
   return ir::rewrite(graph, engine, [&](Builder& b, NodeId id, std::vector<ValueId>& replacements) { return rows.visit(b, id, replacements); }).status();
 }

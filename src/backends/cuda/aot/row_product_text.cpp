@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::string_view kBody = R"(
 PTERON_KERNEL __launch_bounds__(@THREADS@) @NAME@(const @T@* x, const @T@* w, const @T@* g, const @T@* bias, const @T@* residual, @T@* y) {
+  PTERON_BEGIN();
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const bool whole = ((unsigned long long)x & 15ull) == 0ull;
   const int group = warp / @SHARE@, part = warp % @SHARE@;
@@ -100,6 +101,7 @@ __device__ __forceinline__ void @NAME@_unpack(const pteron_vector16& v, float* o
   }
 }
 PTERON_KERNEL __launch_bounds__(@THREADS@) @NAME@(const @T@* x, const void* w, const @S@* scale, const @T@* bias, const @T@* residual, @T@* y) {
+  PTERON_BEGIN();
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const bool whole = ((unsigned long long)x & 15ull) == 0ull;
   const int group = warp / @SHARE@, part = warp % @SHARE@;

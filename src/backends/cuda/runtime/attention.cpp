@@ -32,7 +32,7 @@ constexpr size_t kMostMasks = 2;
 
 struct Launches final : KernelState {
   Function kernel = nullptr, merge = nullptr;
-  int64_t rows = 0, keys = 0, shared = 0;
+  int64_t rows = 0, keys = 0, shared = 0, threads = 0;
 };
 
 constexpr size_t kMasksArg = 3, kKernelArg = 7, kMergeArg = 8, kShapeArg = 9, kArgs = 11;
@@ -40,12 +40,13 @@ constexpr size_t kMasksArg = 3, kKernelArg = 7, kMergeArg = 8, kShapeArg = 9, kA
 Result<std::shared_ptr<const KernelState>> prepare(const KernelLoad& load, std::span<Value* const> args) {
   if (args.size() < kArgs || args[kKernelArg]->tag != Tag::kString || args[kMergeArg]->tag != Tag::kString) return runtime::bad_argument(kKernelArg);
   const Value& shape = *args[kShapeArg];
-  if (shape.tag != Tag::kIntList || shape.items.size() != 3) return runtime::bad_argument(kShapeArg);
+  if (shape.tag != Tag::kIntList || shape.items.size() != 4) return runtime::bad_argument(kShapeArg);
   auto made = std::make_shared<Launches>();
   made->rows = shape.items[0]->integer;
   made->keys = shape.items[1]->integer;
   made->shared = shape.items[2]->integer;
-  if (made->rows < 1 || made->keys < 1 || made->shared < 0) return runtime::bad_argument(kShapeArg);
+  made->threads = shape.items[3]->integer;
+  if (made->rows < 1 || made->keys < 1 || made->shared < 0 || made->threads < 32 || made->threads > 1024) return runtime::bad_argument(kShapeArg);
   Session& session = session_of(load);
   PTERON_ASSIGN(made->kernel, session.function(args[kKernelArg]->string, made->shared));
   PTERON_ASSIGN(made->merge, session.function(args[kMergeArg]->string, 0));
@@ -85,7 +86,8 @@ size_t workspace(std::span<Value* const> args) {
 }
 
 Status refuse(const Tensor& q, const Tensor& k, const Tensor& v, std::string_view why) {
-  return Status(Code::kInvalidInput, str_cat("attention of query ", shape_text(q.sizes()), ", key ", shape_text(k.sizes()), ", value ", shape_text(v.sizes()), ": ", why));
+  return Status(Code::kInvalidInput,
+                str_cat("attention of query ", shape_text(q.sizes()), ", key ", shape_text(k.sizes()), ", value ", shape_text(v.sizes()), ": ", why));
 }
 
 /// Zeros: the sum over no keys.
@@ -110,10 +112,11 @@ bool starts_whole(const Tensor& t, const Shape4& shape) {
   return strides && reinterpret_cast<uintptr_t>(t.view.data) % 16 == 0;
 }
 
-Status attention_out(KernelContext& context, const Tensor& q, const Tensor& k, const Tensor& v, TensorList masks, bool /*causal*/, double scale, bool gqa, std::string_view /*kernel*/,
-                     std::string_view /*merge*/, IntList /*shape*/, Tensor& out) {
+Status attention_out(KernelContext& context, const Tensor& q, const Tensor& k, const Tensor& v, TensorList masks, bool /*causal*/, double scale, bool gqa,
+                     std::string_view /*kernel*/, std::string_view /*merge*/, IntList /*shape*/, Tensor& out) {
   Shape4 qs, ks, vs, os;
-  if (q.rank() < 2 || k.rank() < 2 || v.rank() < 2 || q.rank() > 4 || !shape_of(q, &qs) || !shape_of(k, &ks) || !shape_of(v, &vs) || masks.size() > kMostMasks) {
+  if (q.rank() < 2 || k.rank() < 2 || v.rank() < 2 || q.rank() > 4 || !shape_of(q, &qs) || !shape_of(k, &ks) || !shape_of(v, &vs) ||
+      masks.size() > kMostMasks) {
     return refuse(q, k, v, "the ranks do not fit");
   }
   const int64_t queries = qs.sizes[2], keys = ks.sizes[2];
@@ -127,8 +130,10 @@ Status attention_out(KernelContext& context, const Tensor& q, const Tensor& k, c
   if (out.numel() == 0) return ok_status();
   if (!shape_of(out, &os)) return refuse(q, k, v, "the result does not fit");
   if (k.dtype() != q.dtype() || v.dtype() != q.dtype() || out.dtype() != q.dtype()) return refuse(q, k, v, "the dtypes differ");
-  if (ks.sizes[3] != qs.sizes[3] || vs.sizes[2] != keys || ks.sizes[0] != vs.sizes[0] || ks.sizes[1] != vs.sizes[1]) return refuse(q, k, v, "the sizes do not fit");
-  if (!repeats(qs.sizes[0], batch) || !repeats(ks.sizes[0], batch) || heads % ks.sizes[1] != 0 || (!gqa && !repeats(ks.sizes[1], heads)) || !repeats(qs.sizes[1], heads)) {
+  if (ks.sizes[3] != qs.sizes[3] || vs.sizes[2] != keys || ks.sizes[0] != vs.sizes[0] || ks.sizes[1] != vs.sizes[1])
+    return refuse(q, k, v, "the sizes do not fit");
+  if (!repeats(qs.sizes[0], batch) || !repeats(ks.sizes[0], batch) || heads % ks.sizes[1] != 0 || (!gqa && !repeats(ks.sizes[1], heads)) ||
+      !repeats(qs.sizes[1], heads)) {
     return refuse(q, k, v, "batches or heads do not fit");
   }
   for (const Shape4* s : {&qs, &ks, &vs, &os}) {
@@ -139,7 +144,8 @@ Status attention_out(KernelContext& context, const Tensor& q, const Tensor& k, c
   for (size_t i = 0; i < masks.size(); ++i) {
     if (masks[i]->tag != Tag::kTensor || !shape_of(masks[i]->tensor, &ms[i])) return refuse(q, k, v, "a mask does not fit");
     const auto& m = ms[i].sizes;
-    if (!repeats(m[0], batch) || !repeats(m[1], heads) || !repeats(m[2], queries) || !repeats(m[3], keys)) return refuse(q, k, v, str_cat("a mask is ", shape_text(masks[i]->tensor.sizes())));
+    if (!repeats(m[0], batch) || !repeats(m[1], heads) || !repeats(m[2], queries) || !repeats(m[3], keys))
+      return refuse(q, k, v, str_cat("a mask is ", shape_text(masks[i]->tensor.sizes())));
   }
 
   Session& session = session_of(context);
@@ -184,7 +190,7 @@ Status attention_out(KernelContext& context, const Tensor& q, const Tensor& k, c
       for (size_t i = 0; i < masks.size(); ++i) params[4 + i] = address(masks[i]->tensor, ms[i], n, head);
       const std::array<unsigned, 3> grid{static_cast<unsigned>(row_blocks), static_cast<unsigned>(std::min(most_units, units - unit)),
                                          static_cast<unsigned>(std::min(most_batch, batch - n) * splits)};
-      PTERON_TRY(session.launch(launches.kernel, grid, 128, static_cast<unsigned>(launches.shared), params));
+      PTERON_TRY(session.launch(launches.kernel, grid, static_cast<unsigned>(launches.threads), static_cast<unsigned>(launches.shared), params, false));
     }
   }
   if (splits == 1) return ok_status();

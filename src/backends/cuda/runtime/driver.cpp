@@ -44,6 +44,7 @@ Result<std::shared_ptr<const Driver>> Driver::open() {
   }
   driver->library = std::shared_ptr<void>(handle, [](void* library) { dlclose(library); });
   PTERON_TRY(find_functions(*driver));
+  driver->launch_ex = reinterpret_cast<LaunchEx>(driver->optional_symbol("cuLaunchKernelEx"));
   PTERON_TRY(driver->check(driver->init(0), "starting the CUDA driver"));
   return std::shared_ptr<const Driver>(std::move(driver));
 }

@@ -38,6 +38,24 @@ inline constexpr unsigned kMemoryOfDevice = 2;
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr int kCaptureThreadLocal = 1;
 inline constexpr unsigned kEventWithoutTime = 2;
+inline constexpr int kLaunchOverlaps = 6;  // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+/// CUlaunchAttribute and CUlaunchConfig of the driver's interface.
+struct LaunchAttribute {
+  int id = 0;
+  int padding = 0;
+  union {
+    int value;
+    char room[64] = {};
+  };
+};
+static_assert(sizeof(LaunchAttribute) == 72);
+struct LaunchConfig {
+  unsigned grid[3] = {1, 1, 1}, block[3] = {1, 1, 1}, shared_bytes = 0;
+  Stream stream = nullptr;
+  LaunchAttribute* attributes = nullptr;
+  unsigned attribute_count = 0;
+};
+using LaunchEx = int (*)(const LaunchConfig* config, Function function, void** parameters, void** extra);
 /// A recorded call sets the event in every replay.
 inline constexpr unsigned kEventExternal = 1;
 
@@ -46,7 +64,8 @@ struct Driver {
 #define PTERON_CUDA_DRIVER(member, symbol, parameters) int(*member) parameters = nullptr;
 #include "backends/cuda/runtime/driver_functions.inc"
 #undef PTERON_CUDA_DRIVER
-  std::string path;             ///< of the library, for messages
+  LaunchEx launch_ex = nullptr;   ///< cuLaunchKernelEx; null where the library lacks it (a stand-in)
+  std::string path;               ///< of the library, for messages
   std::shared_ptr<void> library;  ///< keeps it open
 
   /// Opens the library, finds the functions and initialises the driver.
@@ -54,9 +73,7 @@ struct Driver {
   static Result<std::shared_ptr<const Driver>> open();
 
   /// Errors: kOutOfMemory, kUnavailable (everything else) with the driver's text, if `result` is a failure. what: "copying to the device".
-  Status check(int result, std::string_view what) const {
-    return result == kSuccess ? ok_status() : failure(result, what);
-  }
+  Status check(int result, std::string_view what) const { return result == kSuccess ? ok_status() : failure(result, what); }
   Status failure(int result, std::string_view what) const;
 
   /// A symbol that only a stand-in's library has; null otherwise.

@@ -2,6 +2,8 @@
 // a plain kernel computes. pteron_cuda::row_product: one launch.
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <limits>
 #include <vector>
 
 #include "backends/cuda/runtime/library_kernels.h"
@@ -39,6 +41,7 @@ LibraryCall library_call(const runtime::KernelContext& context, Timer& timer) {
 
 namespace {
 
+using runtime::IntList;
 using runtime::KernelContext;
 using runtime::KernelLoad;
 using runtime::KernelState;
@@ -57,7 +60,8 @@ struct Axis {
 };
 
 Status refuse(const Tensor& a, const Tensor& b, std::string_view why) {
-  return Status(Code::kInvalidInput, str_cat("a product of ", dtype_name(a.dtype()), " ", shape_text(a.sizes()), " and ", dtype_name(b.dtype()), " ", shape_text(b.sizes()), ": ", why));
+  return Status(Code::kInvalidInput, str_cat("a product of ", dtype_name(a.dtype()), " ", shape_text(a.sizes()), " and ", dtype_name(b.dtype()), " ",
+                                             shape_text(b.sizes()), ": ", why));
 }
 
 size_t product_workspace(std::span<Value* const> /*args*/) { return kLibraryScratch; }
@@ -115,8 +119,8 @@ Status run_all(Session& session, const ProductLibrary& library, const LibraryCal
   return ok_status();
 }
 
-Status product_out(KernelContext& context, const Tensor& a, const Tensor& b, const Tensor* bias, const Tensor* residual, double alpha, double beta, std::string_view activation,
-                   bool turned, bool tf32, Tensor& out) {
+Status product_out(KernelContext& context, const Tensor& a, const Tensor& b, const Tensor* bias, const Tensor* residual, double alpha, double beta,
+                   std::string_view activation, bool turned, bool tf32, Tensor& out) {
   const int rank = a.rank();
   if (rank < 1 || b.rank() < 2 || (b.rank() > 2 && b.rank() != rank)) return refuse(a, b, "the ranks do not fit");
   const int n_dim = b.rank() - (turned ? 2 : 1), k_dim = b.rank() - (turned ? 1 : 2);
@@ -241,7 +245,7 @@ Status narrow_rows_out(KernelContext& context, const Tensor& x, const Tensor& we
   const auto address = [](const Tensor* t) { return t == nullptr ? uint64_t{0} : reinterpret_cast<uint64_t>(t->view.data); };
   const std::array<uint64_t, 6> params{address(&x), address(&weight), address(scale), address(bias), address(residual), address(&out)};
   const auto blocks = static_cast<unsigned>((columns + columns_a_block - 1) / columns_a_block);
-  return session_of(context).launch(static_cast<const RowLaunch*>(context.state)->function, {blocks, 1, 1}, 128, 0, params);
+  return session_of(context).launch(static_cast<const RowLaunch*>(context.state)->function, {blocks, 1, 1}, 128, 0, params, false);
 }
 
 Status row_product_out(KernelContext& context, const Tensor& x, const Tensor& weight, const Tensor* gate, const Tensor* bias, const Tensor* residual, std::string_view /*kernel*/,
@@ -263,10 +267,93 @@ Status row_product_out(KernelContext& context, const Tensor& x, const Tensor& we
   const auto address = [](const Tensor* t) { return t == nullptr ? uint64_t{0} : reinterpret_cast<uint64_t>(t->view.data); };
   const std::array<uint64_t, 6> params{address(&x), address(&weight), address(gate), address(bias), address(residual), address(&out)};
   const auto blocks = static_cast<unsigned>((columns + columns_a_block - 1) / columns_a_block);
-  return session_of(context).launch(static_cast<const RowLaunch*>(context.state)->function, {blocks, 1, 1}, 128, 0, params);
+  return session_of(context).launch(static_cast<const RowLaunch*>(context.state)->function, {blocks, 1, 1}, 128, 0, params, false);
+}
+
+struct FewRowsLaunch final : KernelState {
+  Function function = nullptr;
+  unsigned blocks = 0, row_blocks = 0, threads = 0, shared = 0;
+};
+
+/// The last two arguments before the results are the kernel's name and its shape: blocks, blocks of rows, threads, bytes of shared memory.
+Result<std::shared_ptr<const KernelState>> few_rows_prepare(const KernelLoad& load, std::span<Value* const> args, size_t kernel_arg) {
+  if (args.size() < kernel_arg + 3 || args[kernel_arg]->tag != Tag::kString) return runtime::bad_argument(kernel_arg);
+  const Value& shape = *args[kernel_arg + 1];
+  if (shape.tag != Tag::kIntList || shape.items.size() != 4) return runtime::bad_argument(kernel_arg + 1);
+  for (const Value* item : shape.items) {
+    if (item->integer < 1 || item->integer > std::numeric_limits<int32_t>::max()) return runtime::bad_argument(kernel_arg + 1);
+  }
+  auto made = std::make_shared<FewRowsLaunch>();
+  made->blocks = static_cast<unsigned>(shape.items[0]->integer);
+  made->row_blocks = static_cast<unsigned>(shape.items[1]->integer);
+  made->threads = static_cast<unsigned>(shape.items[2]->integer);
+  made->shared = static_cast<unsigned>(shape.items[3]->integer);
+  PTERON_ASSIGN(made->function, session_of(load).function(args[kernel_arg]->string, shape.items[3]->integer));
+  return std::shared_ptr<const KernelState>(std::move(made));
+}
+Result<std::shared_ptr<const KernelState>> few_rows1_prepare(const KernelLoad& load, std::span<Value* const> args) { return few_rows_prepare(load, args, 7); }
+Result<std::shared_ptr<const KernelState>> few_rows2_prepare(const KernelLoad& load, std::span<Value* const> args) { return few_rows_prepare(load, args, 5); }
+Result<std::shared_ptr<const KernelState>> few_rows3_prepare(const KernelLoad& load, std::span<Value* const> args) { return few_rows_prepare(load, args, 6); }
+
+struct FewRowsCall {
+  const Tensor& x;
+  std::array<const Tensor*, 3> weights;
+  const Tensor *factors, *bias, *residual;
+  double eps;
+  std::array<Tensor*, 3> outs;
+};
+
+Status few_rows(KernelContext& context, const FewRowsCall& call) {
+  const Tensor& x = call.x;
+  if (x.rank() < 1) return Status(Code::kInvalidInput, "few_rows: the rows have no dims");
+  const int64_t depth = x.size(x.rank() - 1);
+  const auto address = [](const Tensor* t) { return t == nullptr ? uint64_t{0} : reinterpret_cast<uint64_t>(t->view.data); };
+  for (const Tensor* w : call.weights) {
+    if (w == nullptr) continue;
+    if (w->rank() != 2 || w->dtype() != x.dtype() || w->size(1) != depth || !w->view.is_contiguous() || address(w) % 16 != 0)
+      return refuse(x, *w, "the weight does not fit");
+  }
+  for (size_t i = 0; i < call.outs.size(); ++i) {
+    if (call.outs[i] == nullptr) continue;
+    Tensor& out = *call.outs[i];
+    Sizes sizes;
+    for (const int64_t size : x.sizes()) sizes.push_back(size);
+    sizes[static_cast<size_t>(x.rank() - 1)] = call.weights[i]->size(0);
+    PTERON_TRY(runtime::resize(out, sizes));
+    PTERON_TRY(check_product(x, *call.weights[i], call.bias, call.residual, call.weights[i]->size(0), depth, out));
+    if (address(&out) % 4 != 0) return refuse(x, *call.weights[i], "a result does not start at a multiple of 4 bytes");
+  }
+  if (call.factors != nullptr && (call.factors->dtype() != x.dtype() || call.factors->numel() != depth))
+    return refuse(x, *call.weights[0], "the norm's factors do not fit");
+  for (const Tensor* t : {&x, call.factors, call.residual, static_cast<const Tensor*>(call.outs[0])}) {
+    if (t != nullptr && !t->view.is_contiguous()) return refuse(x, *call.weights[0], "an operand has gaps");
+  }
+  std::vector<uint64_t> params{address(&x)};
+  for (const Tensor* w : call.weights) params.push_back(address(w));
+  for (const Tensor* t : {call.factors, call.bias, call.residual}) params.push_back(address(t));
+  for (const Tensor* t : call.outs) params.push_back(address(t));
+  params.push_back(std::bit_cast<uint64_t>(call.eps));
+  const auto& launch = *static_cast<const FewRowsLaunch*>(context.state);
+  return session_of(context).launch(launch.function, {launch.blocks, launch.row_blocks, 1}, launch.threads, launch.shared, params);
+}
+
+Status few_rows1_out(KernelContext& context, const Tensor& x, const Tensor& weight, const Tensor* up, const Tensor* factors, const Tensor* bias,
+                     const Tensor* residual, double eps, std::string_view /*kernel*/, IntList /*shape*/, Tensor& out) {
+  return few_rows(context, {x, {&weight, up, nullptr}, factors, bias, residual, eps, {&out, nullptr, nullptr}});
+}
+Status few_rows2_out(KernelContext& context, const Tensor& x, const Tensor& weight, const Tensor& weight1, const Tensor* factors, double eps,
+                     std::string_view /*kernel*/, IntList /*shape*/, Tensor& out, Tensor& out1) {
+  return few_rows(context, {x, {&weight, &weight1, nullptr}, factors, nullptr, nullptr, eps, {&out, &out1, nullptr}});
+}
+Status few_rows3_out(KernelContext& context, const Tensor& x, const Tensor& weight, const Tensor& weight1, const Tensor& weight2, const Tensor* factors,
+                     double eps, std::string_view /*kernel*/, IntList /*shape*/, Tensor& out, Tensor& out1, Tensor& out2) {
+  return few_rows(context, {x, {&weight, &weight1, &weight2}, factors, nullptr, nullptr, eps, {&out, &out1, &out2}});
 }
 
 constexpr runtime::Kernel kTable[] = {
+    {"pteron_cuda::few_rows.out", PTERON_KERNEL(few_rows1_out), nullptr, few_rows1_prepare},
+    {"pteron_cuda::few_rows2.out", PTERON_KERNEL(few_rows2_out), nullptr, few_rows2_prepare},
+    {"pteron_cuda::few_rows3.out", PTERON_KERNEL(few_rows3_out), nullptr, few_rows3_prepare},
     {"pteron_cuda::product.out", PTERON_KERNEL(product_out), product_workspace, product_prepare},
     {"pteron_cuda::narrow_rows.out", PTERON_KERNEL(narrow_rows_out), nullptr, row_prepare},
     {"pteron_cuda::row_product.out", PTERON_KERNEL(row_product_out), nullptr, row_prepare},

@@ -40,8 +40,8 @@ Result<std::unique_ptr<LoadedModule>> LoadedModule::load(std::shared_ptr<Device>
   PTERON_ASSIGN(const std::vector<ModuleEntry> entries, read_module(container));
   const ModuleEntry* entry = choose_entry(*device, entries);
   if (entry == nullptr) {
-    return Status(Code::kUnavailable, str_cat("the program's kernels are translated for ", list_entries(entries), ", and ", device->name(), " needs sm_", device->sm(),
-                                              ": compile the model for it (--arch)"));
+    return Status(Code::kUnavailable, str_cat("the program's kernels are translated for ", list_entries(entries), ", and ", device->name(), " needs sm_",
+                                              device->sm(), ": compile the model for it (--arch)"));
   }
   // The driver reads PTX and stand-ins read sources up to a zero byte, which sources may lack; the container promises no alignment of its own.
   PTERON_ASSIGN(Buffer image, Buffer::create_zeroed(entry->bytes.size() + 1));
@@ -50,7 +50,9 @@ Result<std::unique_ptr<LoadedModule>> LoadedModule::load(std::shared_ptr<Device>
   const int result = device->driver().module_load(&module, image.data());
   Status status = device->driver().check(result, str_cat("loading the program's kernels (", list_entries({entry, 1}), ")"));
   if (!status.ok()) return status;
-  return std::make_unique<LoadedModule>(std::move(device), module);
+  // griddepcontrol, which the kernels wait with, came with compute capability 9.0; texts for older ones leave it out.
+  const bool overlaps = entry->kind != ModuleKind::kSource && entry->sm >= 90 && device->driver().launch_ex != nullptr;
+  return std::make_unique<LoadedModule>(std::move(device), module, overlaps);
 }
 
 LoadedModule::~LoadedModule() {
@@ -95,14 +97,16 @@ Result<const void*> DeviceMemory::constant(std::span<const std::byte> bytes) {
 
 Status DeviceMemory::initialise(void* to, std::span<const std::byte> bytes) {
   // Bytes that are not page-locked are read before the call returns.
-  return device_->driver().check(device_->driver().copy_to_device(reinterpret_cast<Address>(to), bytes.data(), bytes.size(), device_->stream()), "copying constants to the device");
+  return device_->driver().check(device_->driver().copy_to_device(reinterpret_cast<Address>(to), bytes.data(), bytes.size(), device_->stream()),
+                                 "copying constants to the device");
 }
 
 Result<Function> Session::function(std::string_view name, int64_t dynamic_shared) {
   const Driver& d = driver();
   if (module_ == nullptr) return Status(Code::kInvalidFile, str_cat("kernel ", name, " is called and the payload has no module"));
   if (dynamic_shared < 0 || dynamic_shared > device_->shared_memory_limit()) {
-    return Status(Code::kUnavailable, str_cat("kernel ", name, " needs ", dynamic_shared, " bytes of shared memory, ", device_->name(), " has ", device_->shared_memory_limit()));
+    return Status(Code::kUnavailable,
+                  str_cat("kernel ", name, " needs ", dynamic_shared, " bytes of shared memory, ", device_->name(), " has ", device_->shared_memory_limit()));
   }
   const std::string key(name);
   Function function = nullptr;
@@ -111,19 +115,28 @@ Result<Function> Session::function(std::string_view name, int64_t dynamic_shared
   PTERON_TRY(d.check(result, str_cat("finding kernel ", name)));
   int64_t& allowed = shared_of_[key];
   if (dynamic_shared > std::max(allowed, kUsualSharedMemory)) {
-    PTERON_TRY(d.check(d.function_attribute(function, kFunctionDynamicShared, static_cast<int>(dynamic_shared)), str_cat("giving kernel ", name, " its shared memory")));
+    PTERON_TRY(d.check(d.function_attribute(function, kFunctionDynamicShared, static_cast<int>(dynamic_shared)),
+                       str_cat("giving kernel ", name, " its shared memory")));
     allowed = dynamic_shared;
   }
   return function;
 }
 
-Status Session::launch(Function function, std::array<unsigned, 3> grid, unsigned threads, unsigned shared, std::span<const uint64_t> params) {
+Status Session::launch(Function function, std::array<unsigned, 3> grid, unsigned threads, unsigned shared, std::span<const uint64_t> params, bool may_overlap) {
   // A buffer of parameters, as the driver takes it: pairs of a number and a pointer, then a null.
   size_t bytes = params.size_bytes();
   void* extra[] = {reinterpret_cast<void*>(1), const_cast<uint64_t*>(params.data()), reinterpret_cast<void*>(2), &bytes, nullptr};
-  const int result = driver().launch_kernel(function, grid[0], grid[1], grid[2], threads, 1, 1, shared, stream(), nullptr, extra);
   ++launches_;
-  if (result != kSuccess) [[unlikely]] return driver().failure(result, "starting a kernel");
+  const uint64_t blocks = uint64_t{grid[0]} * grid[1] * grid[2], places = static_cast<uint64_t>(device_->multiprocessors());
+  const bool alone = static_cast<int64_t>(shared) > device_->shared_memory_limit() / 2;
+  if (may_overlap && module_ != nullptr && module_->overlaps() && (2 * blocks <= places || (alone && blocks <= places))) {
+    LaunchAttribute overlap{.id = kLaunchOverlaps, .padding = 0, .value = 1};
+    const LaunchConfig config{{grid[0], grid[1], grid[2]}, {threads, 1, 1}, shared, stream(), &overlap, 1};
+    return driver().check(driver().launch_ex(&config, function, nullptr, extra), "starting a kernel");
+  }
+  const int result = driver().launch_kernel(function, grid[0], grid[1], grid[2], threads, 1, 1, shared, stream(), nullptr, extra);
+  if (result != kSuccess) [[unlikely]]
+    return driver().failure(result, "starting a kernel");
   return ok_status();
 }
 

@@ -27,16 +27,19 @@ class LoadedModule {
   /// The translation for the device among those in `container` (module.h).
   /// Errors: kInvalidFile, kIncompatible (of the container), kUnavailable (no translation fits; the driver refuses it), kOutOfMemory.
   static Result<std::unique_ptr<LoadedModule>> load(std::shared_ptr<Device> device, std::span<const std::byte> container);
-  LoadedModule(std::shared_ptr<Device> device, Module module) : device_(std::move(device)), module_(module) {}
+  /// overlaps: its kernels wait themselves for what was queued before them (PTERON_BEGIN in their text), so they may be started early.
+  LoadedModule(std::shared_ptr<Device> device, Module module, bool overlaps = false) : device_(std::move(device)), module_(module), overlaps_(overlaps) {}
   ~LoadedModule();
   LoadedModule(const LoadedModule&) = delete;
   LoadedModule& operator=(const LoadedModule&) = delete;
 
   Module handle() const { return module_; }
+  bool overlaps() const { return overlaps_; }
 
  private:
   std::shared_ptr<Device> device_;
   Module module_;
+  bool overlaps_;
 };
 
 /// Device memory of a delegate's payload: one block for each arena, small constants together.
@@ -63,7 +66,7 @@ class DeviceMemory final : public runtime::PayloadMemory {
   std::shared_ptr<Uploader> uploader_;  // while something is loaded
   std::vector<Block> blocks_;
   std::vector<std::shared_ptr<const ConstantBlock>> constants_;
-  Address slab_ = 0;         // of small constants: the next free byte
+  Address slab_ = 0;  // of small constants: the next free byte
   size_t slab_left_ = 0;
   uint64_t own_bytes_ = 0;
 };
@@ -92,9 +95,10 @@ class Session final : public ThreadPool {
   /// A kernel of the module that may use `dynamic_shared` bytes of shared memory beside its own.
   /// Errors: kInvalidFile (no such kernel), kUnavailable (more shared memory than the device has).
   Result<Function> function(std::string_view name, int64_t dynamic_shared);
-  /// Puts a kernel on stream(). params: one entry a parameter, each of 8 bytes: an address, an int64_t or the bits of a double.
-  /// Errors: kUnavailable.
-  Status launch(Function function, std::array<unsigned, 3> grid, unsigned threads, unsigned shared, std::span<const uint64_t> params);
+  /// Puts a kernel on stream(), to be started while the one before it runs if the module allows that, `may_overlap`, and its blocks find multiprocessors of
+  /// their own: blocks that come early share those that are free, and many would be waited for. params: one entry a parameter, each of 8 bytes: an address, an
+  /// int64_t or the bits of a double. Errors: kUnavailable.
+  Status launch(Function function, std::array<unsigned, 3> grid, unsigned threads, unsigned shared, std::span<const uint64_t> params, bool may_overlap = true);
   /// Kernels that were launched since the beginning, for reports.
   uint64_t launches() const { return launches_; }
 

@@ -144,7 +144,7 @@ struct LoadedPayload {
 inline LoadedPayload with_kernels(PlanBuilder& builder, std::string_view kernels = kTestKernels) {
   LoadedPayload made;
   made.payload = builder.bytes();
-  const std::string text = str_cat(kernels, kCopyKernelText);
+  const std::string text = str_cat("#define PTERON_BEGIN() ((void)0)\n", kernels, kCopyKernelText);
   const ModuleEntry entry{ModuleKind::kSource, 0, std::as_bytes(std::span(text))};
   auto container = write_module({&entry, 1});
   EXPECT_TRUE(container.ok());
