@@ -57,22 +57,28 @@ Result<CudaTimes> time_cuda(Method& method, const std::function<Status()>& call,
   out.found = out.kernels_ms > 0;
   for (Delegate* delegate : delegates) cuda::time_calls(*delegate, true);
   std::map<std::string, std::vector<double>> by_name;
-  std::map<std::string, size_t> counts;
+  std::map<std::string, CudaTimes::Kernel> works;  // of the last call
   for (size_t i = 0; i < calls; ++i) {
     PTERON_TRY(call());
-    std::map<std::string, double> sums;
-    counts.clear();
+    works.clear();
     for (const Delegate* delegate : delegates) {
       for (const cuda::CallTimes::Kernel& kernel : cuda::times_of(*delegate).kernels) {
-        sums[kernel.name] += kernel.ms;
-        ++counts[kernel.name];
+        CudaTimes::Kernel& sum = works[kernel.name];
+        sum.calls += 1;
+        sum.ms += kernel.ms;
+        sum.bytes += kernel.bytes;
+        sum.flops += kernel.flops;
+        sum.least_ms += kernel.least_ms;
       }
     }
-    for (const auto& [name, ms] : sums) by_name[name].push_back(ms);
+    for (const auto& [name, sum] : works) by_name[name].push_back(sum.ms);
   }
   for (auto& [name, values] : by_name) {
-    out.kernels.push_back({name, counts[name], median(std::move(values))});
-    out.kernel_calls += counts[name];
+    CudaTimes::Kernel& kernel = works[name];
+    kernel.name = name;
+    kernel.ms = median(std::move(values));
+    out.kernel_calls += kernel.calls;
+    out.kernels.push_back(std::move(kernel));
   }
   std::ranges::sort(out.kernels, [](const CudaTimes::Kernel& a, const CudaTimes::Kernel& b) { return a.ms > b.ms; });
   return out;
@@ -91,13 +97,17 @@ std::string CudaTimes::summary() const {
 }
 
 std::string CudaTimes::table() const {
-  std::string text = "kernel                                                        calls         ms\n";
+  std::string text = "kernel                                                        calls         ms        MB      GB/s   TFLOP/s   of peak\n";
   for (const Kernel& kernel : kernels) {
+    const double seconds = kernel.ms > 0 ? kernel.ms / 1e3 : 1;
     char line[256];
-    std::snprintf(line, sizeof line, "%-60.60s %6zu %10.4f\n", kernel.name.c_str(), kernel.calls, kernel.ms);
+    std::snprintf(line, sizeof line, "%-60.60s %6zu %10.4f %9.3f %9.1f %9.2f", kernel.name.c_str(), kernel.calls, kernel.ms, kernel.bytes / 1e6, kernel.bytes / seconds / 1e9,
+                  kernel.flops / seconds / 1e12);
     text += line;
+    std::snprintf(line, sizeof line, " %7.1f %%\n", kernel.ms > 0 ? 100 * kernel.least_ms / kernel.ms : 0);
+    text += kernel.least_ms > 0 ? line : "         -\n";
   }
-  return text;
+  return text + "MB: operands and results once each, whole (of a table only some rows may be read); of peak: the time that the device's peaks of memory or arithmetic allow, as a part of ms\n";
 }
 
 void CudaTimes::to_json(JsonWriter& json) const {
@@ -114,6 +124,9 @@ void CudaTimes::to_json(JsonWriter& json) const {
     json.field("name", kernel.name);
     json.field("calls", kernel.calls);
     json.field("ms", kernel.ms);
+    json.field("bytes", kernel.bytes);
+    json.field("flops", kernel.flops);
+    json.field("least_ms", kernel.least_ms);
     json.end_object();
   }
   json.end_array();

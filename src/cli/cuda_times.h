@@ -17,7 +17,10 @@ struct CudaTimes {
   struct Kernel {
     std::string name;
     size_t calls = 0;
-    double ms = 0;  ///< of all its calls in a call of the method
+    double ms = 0;        ///< of all its calls in a call of the method
+    double bytes = 0;     ///< that they read and write, every operand whole
+    double flops = 0;     ///< of products, convolutions and attention
+    double least_ms = 0;  ///< that the device's peaks allow; 0: they are not known
   };
   std::vector<Kernel> kernels;  ///< the most expensive first
   bool found = false;           ///< the method has CUDA delegates, and their calls are recorded

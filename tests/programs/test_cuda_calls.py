@@ -56,7 +56,26 @@ def test_bench_says_where_the_time_goes(tmp_path):
     assert said["kernels_ms"] > 0 and said["enqueue_ms"] > 0
     assert said["kernel_calls"] == sum(kernel["calls"] for kernel in said["kernels"]) >= 1
     text = pteron("bench", program, "--min-time", "0.05", "--profile").stdout
-    assert "cuda: enqueue" in text and said["kernels"][0]["name"] in text
+    assert "cuda: enqueue" in text and said["kernels"][0]["name"] in text and "of peak" in text
+
+
+def test_bench_compares_kernels_with_the_peaks(tmp_path):
+    """The emulator's device: 4 multiprocessors at 1 GHz, 128 GB/s."""
+    class Product(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(64, 32))
+
+        def forward(self, x):
+            return torch.softmax(torch.mm(x, self.weight), -1)
+
+    program, _ = compile_model(Product(), (torch.randn(48, 64),), tmp_path, *EMULATED)
+    kernels = {kernel["name"]: kernel for kernel in json.loads(pteron("bench", program, "--min-time", "0.05", "--json").stdout)["cuda"]["kernels"]}
+    product = kernels.pop("pteron_cuda::product.out")
+    assert product["flops"] == 2 * 48 * 32 * 64 and product["bytes"] == 4 * (48 * 64 + 64 * 32 + 48 * 32)
+    assert product["least_ms"] == pytest.approx(1e3 * max(product["bytes"] / 128e9, product["flops"] / (2 * 128 * 4e9)))
+    (softmax,) = kernels.values()
+    assert softmax["flops"] == 0 and softmax["bytes"] == 4 * 2 * 48 * 32 and softmax["least_ms"] == pytest.approx(1e3 * softmax["bytes"] / 128e9)
 
 
 def test_without_a_driver(tmp_path, monkeypatch):

@@ -286,7 +286,10 @@ int cuDeviceGetName(char* name, int size, int) {
 }
 int cuDeviceGetAttribute(int* value, int attribute, int) {
   switch (attribute) {
+    case 13: *value = 1000000; return kSuccess;
     case 16: *value = 4; return kSuccess;
+    case 36: *value = 1000000; return kSuccess;
+    case 37: *value = 512; return kSuccess;
     case 75: *value = 9; return kSuccess;
     case 76: *value = 0; return kSuccess;
     case 97: *value = 227 * 1024; return kSuccess;

@@ -28,6 +28,9 @@ struct CallTimes {
   struct Kernel {
     std::string name;
     double ms = 0;
+    double bytes = 0;     ///< read and written, every operand whole
+    double flops = 0;     ///< of products, convolutions and attention; a multiply-add counts two
+    double least_ms = 0;  ///< that the device's peaks allow; 0: they are not known
   };
   std::vector<Kernel> kernels;  ///< in the order of the call; with marks between them each takes a little longer than in `kernels_ms`
 };

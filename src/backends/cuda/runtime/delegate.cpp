@@ -69,12 +69,13 @@ constexpr std::string_view kBegin = "begin", kToDevice = "to device", kKernels =
 /// Puts a mark behind each instruction that works on the device.
 class MarkingObserver final : public runtime::CallObserver {
  public:
-  MarkingObserver(const MethodState& state, const Session& session, Marks& marks) : state_(state), session_(session), marks_(marks) {}
+  MarkingObserver(const MethodState& state, const Session& session, Marks& marks, std::vector<Work>& works) : state_(state), session_(session), marks_(marks), works_(works) {}
   Status after(size_t at) override {
     const std::string& name = state_.info.operators[static_cast<size_t>(state_.operator_of[at])];
     const std::span<Value* const> args = state_.code[at].args;
     const bool generated = name == "pteron_cuda::launch.out" || name == "pteron_cuda::update.out";
     if (!generated && !name.starts_with("pteron_cuda::") && !name.starts_with("aten::c")) return ok_status();
+    works_.push_back(work_of(name, args));
     return marks_.put(session_.stream(), generated ? std::string(args[3]->string) : name);
   }
 
@@ -82,6 +83,7 @@ class MarkingObserver final : public runtime::CallObserver {
   const MethodState& state_;
   const Session& session_;
   Marks& marks_;
+  std::vector<Work>& works_;
 };
 
 class CudaDelegate final : public Delegate {
@@ -405,6 +407,7 @@ class CudaDelegate final : public Delegate {
     if (timed_ == nullptr || timed_key_ != key_) {
       timed_.reset();
       marks_ = std::make_unique<Marks>(device_);
+      works_.clear();
       KnownCall call;
       PTERON_TRY(record(call));
       timed_ = std::move(call.recorded);
@@ -425,7 +428,9 @@ class CudaDelegate final : public Delegate {
         times_.to_host_ms += step.ms;
       } else {
         times_.kernels_ms += step.ms;
-        if (step.what != kKernels) times_.kernels.push_back({step.what, step.ms});
+        if (step.what == kKernels || times_.kernels.size() == works_.size()) continue;
+        const Work& work = works_[times_.kernels.size()];
+        times_.kernels.push_back({step.what, step.ms, work.bytes, work.flops, least_ms(work, device_->peaks())});
       }
     }
     return ok_status();
@@ -439,7 +444,7 @@ class CudaDelegate final : public Delegate {
 
   Status run_marked() {
     if (timing_ != Timing::kKernels || !session_.capturing()) return runtime::run_instructions(*state_);
-    MarkingObserver observer(*state_, session_, *marks_);
+    MarkingObserver observer(*state_, session_, *marks_, works_);
     state_->observer = &observer;
     Status status = runtime::run_instructions(*state_);
     state_->observer = nullptr;
@@ -592,6 +597,7 @@ class CudaDelegate final : public Delegate {
   std::chrono::steady_clock::time_point begin_;  ///< of the last call
   CallTimes times_;
   std::unique_ptr<Marks> marks_;
+  std::vector<Work> works_;  ///< of the instructions behind which there are marks
   std::unique_ptr<RecordedCall> timed_;
   CallKey timed_key_;
   std::vector<TensorView> timed_results_;

@@ -89,6 +89,12 @@ Status Device::start() {
   PTERON_TRY(d.check(d.driver_version(&version), "asking for the driver's version"));
   name_ = name;
   sm_ = major * 10 + minor;
+  // For reports alone: a driver need not say it.
+  int clock = 0, memory_clock = 0, bus_bits = 0;
+  if (d.device_attribute(&clock, kAttributeClock, handle_) != kSuccess) clock = 0;
+  if (d.device_attribute(&memory_clock, kAttributeMemoryClock, handle_) != kSuccess) memory_clock = 0;
+  if (d.device_attribute(&bus_bits, kAttributeBusBits, handle_) != kSuccess) bus_bits = 0;
+  peaks_ = peaks_of(sm_, multiprocessors_, clock, memory_clock, bus_bits);
   choices_ = std::make_unique<Choices>(Choices::default_folder(), str_cat(name_, ", sm_", sm_, ", ", multiprocessors_, " multiprocessors, driver ", version));
   PTERON_TRY(d.check(d.context_retain(&context_, handle_), "making the device's context"));
   retained_ = true;

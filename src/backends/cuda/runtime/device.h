@@ -13,6 +13,7 @@
 
 #include "backends/cuda/runtime/choices.h"
 #include "backends/cuda/runtime/driver.h"
+#include "backends/cuda/runtime/work.h"
 #include "pteron/host.h"
 #include "pteron/status.h"
 #include "runtime/kernel.h"
@@ -104,6 +105,7 @@ class Device : public std::enable_shared_from_this<Device> {
   /// Compute capability: 90 for 9.0.
   int sm() const { return sm_; }
   int multiprocessors() const { return multiprocessors_; }
+  const Peaks& peaks() const { return peaks_; }
   /// Most shared memory of a block. Units: bytes.
   int shared_memory_limit() const { return shared_limit_; }
   /// What loading puts on the device goes there, and copies that belong to no session. Sessions have their own (session_allocator.h).
@@ -138,6 +140,7 @@ class Device : public std::enable_shared_from_this<Device> {
   Stream stream_ = nullptr;
   std::string name_;
   int sm_ = 0, multiprocessors_ = 0, shared_limit_ = 0;
+  Peaks peaks_;
   std::unique_ptr<Choices> choices_;
   runtime::StateCache states_;
   /// A constant that somebody may hold.

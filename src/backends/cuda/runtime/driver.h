@@ -29,6 +29,7 @@ inline constexpr int kErrorOutOfMemory = 2;
 inline constexpr int kErrorNotFound = 500;
 /// Numbers of attributes and flags.
 inline constexpr int kAttributeMultiprocessors = 16;
+inline constexpr int kAttributeClock = 13, kAttributeMemoryClock = 36, kAttributeBusBits = 37;
 inline constexpr int kAttributeMajor = 75;
 inline constexpr int kAttributeMinor = 76;
 inline constexpr int kAttributeSharedLimit = 97;
