@@ -1,6 +1,7 @@
 """Shared by the tests of the command line tool (cli, error); tests of a folder may have more of their own."""
 import pathlib
 import subprocess
+import sys
 
 import pytest
 
@@ -21,6 +22,16 @@ def pteron():
     if not TOOL.is_file():
         pytest.fail(f"{TOOL} is missing: run ./dev build")
     return Tool()
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    """CUDA programs run in the stand-in for the driver; NVRTC is that of this Python."""
+    driver = ROOT / "build" / "release" / "lib" / "libpteron_cuda_emulator.so"
+    if not driver.is_file():
+        pytest.fail(f"{driver} is missing: run ./dev build")
+    monkeypatch.setenv("PTERON_CUDA_DRIVER", str(driver))
+    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
 
 
 @pytest.fixture

@@ -14,6 +14,9 @@ constexpr char to_lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char
 
 constexpr bool is_letter(char c) { return to_lower(c) >= 'a' && to_lower(c) <= 'z'; }
 
+/// Of '0' to '9' and 'a' to 'f': 0 to 15; of anything else -1.
+constexpr int hex_value(char c) { return is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
+
 /// A letter, a digit or '_'.
 constexpr bool is_word_char(char c) { return is_letter(c) || is_digit(c) || c == '_'; }
 

@@ -104,16 +104,6 @@ std::string_view Lexer::operator_name() {
   return found;
 }
 
-namespace {
-
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return -1;
-}
-
-}  // namespace
-
 bool Lexer::string(std::string* out) {
   out->clear();
   if (peek() != '"') return expected("a string");
@@ -129,7 +119,7 @@ bool Lexer::string(std::string* out) {
     if (escaped == 'n') {
       *out += '\n';
     } else if (escaped == 'x') {
-      const int high = at_ < text_.size() ? hex_digit(text_[at_]) : -1, low = at_ + 1 < text_.size() ? hex_digit(text_[at_ + 1]) : -1;
+      const int high = at_ < text_.size() ? hex_value(text_[at_]) : -1, low = at_ + 1 < text_.size() ? hex_value(text_[at_ + 1]) : -1;
       if (high < 0 || low < 0) return expected("two hex digits");
       at_ += 2;
       *out += static_cast<char>(high * 16 + low);

@@ -1,26 +1,17 @@
 """Quantized models on the CUDA engine (in the stand-in driver): it takes every node, gives eager's results, and the weights keep 8 bits."""
-import sys
-
 import pytest
 import torch
 from torch import nn
 from torch.export import export
 
-from conftest import ROOT, equal, pteron, run_here
+from conftest import equal, pteron, run_here
 
 quantized_models = pytest.importorskip("quantized_models")
 pytest.importorskip("torchao.quantization.pt2e.quantize_pt2e", reason="executorch: torchao is not installed")
 from test_quantized import Exact  # noqa: E402
 
 EMULATED = ["--backend", "cuda", "--spec", "cuda:arch=source", "--strict"]
-
-
-@pytest.fixture(autouse=True)
-def stand_in(monkeypatch):
-    driver = ROOT / "build" / "release" / "lib" / "libpteron_cuda_emulator.so"
-    assert driver.is_file(), f"{driver} is missing: run ./dev build"
-    monkeypatch.setenv("PTERON_CUDA_DRIVER", str(driver))
-    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
+pytestmark = pytest.mark.usefixtures("stand_in")
 
 
 def compiled(module, inputs, folder, name="q"):

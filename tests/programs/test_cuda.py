@@ -1,24 +1,14 @@
 """Programs of the CUDA engine: generated kernels run in the stand-in driver and give what eager gives; NVRTC translates them."""
 import copy
 import re
-import sys
 
 import pytest
 import torch
 from torch import nn
 
-from whole import ROOT, Call, check_calls, compile_model, eager, pteron, run
+from whole import EMULATED, Call, check_calls, compile_model, eager, pteron, run
 
-EMULATED = ["--backend", "cuda", "--spec", "cuda:arch=source"]
-
-
-@pytest.fixture(autouse=True)
-def stand_in(monkeypatch):
-    driver = ROOT / "build" / "release" / "lib" / "libpteron_cuda_emulator.so"
-    if not driver.is_file():
-        pytest.fail(f"{driver} is missing: run ./dev build")
-    monkeypatch.setenv("PTERON_CUDA_DRIVER", str(driver))
-    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
+pytestmark = pytest.mark.usefixtures("stand_in")
 
 
 class Norms(nn.Module):

@@ -2,25 +2,17 @@
 import copy
 import json
 import subprocess
-import sys
 
 import pytest
 import torch
 from torch import nn
 
-from whole import ROOT, check_calls, compile_model, eager, pteron, run, save
-
-EMULATED = ["--backend", "cuda", "--spec", "cuda:arch=source"]
+from whole import EMULATED, check_calls, compile_model, eager, pteron, run, save
 
 
 @pytest.fixture(autouse=True)
-def stand_in(monkeypatch, tmp_path):
-    driver = ROOT / "build" / "release" / "lib" / "libpteron_cuda_emulator.so"
-    if not driver.is_file():
-        pytest.fail(f"{driver} is missing: run ./dev build")
-    monkeypatch.setenv("PTERON_CUDA_DRIVER", str(driver))
+def translated(stand_in, monkeypatch, tmp_path):
     monkeypatch.setenv("PTERON_EMULATOR_CACHE", str(tmp_path / "translated"))
-    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
 
 
 class Cache(nn.Module):

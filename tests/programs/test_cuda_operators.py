@@ -3,17 +3,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from whole import ROOT, Call, check_calls, compile_model, pteron, run
+from whole import EMULATED, Call, check_calls, compile_model, pteron, run
 
-EMULATED = ["--backend", "cuda", "--spec", "cuda:arch=source"]
-
-
-@pytest.fixture(autouse=True)
-def stand_in(monkeypatch):
-    driver = ROOT / "build" / "release" / "lib" / "libpteron_cuda_emulator.so"
-    if not driver.is_file():
-        pytest.fail(f"{driver} is missing: run ./dev build")
-    monkeypatch.setenv("PTERON_CUDA_DRIVER", str(driver))
+pytestmark = pytest.mark.usefixtures("stand_in")
 
 
 def check_whole(fn, args, folder, **more):

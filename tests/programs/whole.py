@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOL = ROOT / "build" / "release" / "bin" / "pteron"
+EMULATED = ["--backend", "cuda", "--spec", "cuda:arch=source"]  # with the fixture stand_in
 
 
 class Call(torch.nn.Module):

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/file_writer.h"
 #include "base/mapped_file.h"
 #include "base/str_cat.h"
@@ -33,11 +34,10 @@ std::string hex(std::string_view bytes) {
 }
 
 std::optional<std::string> from_hex(std::string_view digits) {
-  const auto value = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; };
   if (digits.size() % 2 != 0 || digits.size() > 2 * Choices::kMostBytes) return std::nullopt;
   std::string out;
   for (size_t i = 0; i < digits.size(); i += 2) {
-    const int high = value(digits[i]), low = value(digits[i + 1]);
+    const int high = hex_value(digits[i]), low = hex_value(digits[i + 1]);
     if (high < 0 || low < 0) return std::nullopt;
     out.push_back(static_cast<char>(high << 4 | low));
   }
